@@ -1,0 +1,256 @@
+//! The books: everything a snapshot shows, kept consistent in one place. Facts go in through a few verbs; sums that
+//! policies and checks need (free room, use of queues, who is on which node) follow by themselves.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use cluster::{ClaimId, Cluster, Devices, Gpus, JobSpec, NodeId, QueueId, QueueTree, Time};
+use perf::Speed;
+use serde::{Deserialize, Serialize};
+
+use crate::claim::{Allotment, Claim, Claims, Outcome, Phase};
+use crate::history::History;
+use crate::memory::Memory;
+use crate::note::{Note, Obstacle, Reason};
+use crate::room::Room;
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Books {
+    pub cluster: Cluster,
+    pub queues: QueueTree,
+    nodes: Vec<NodeStatus>,
+    claims: Claims,
+    room: Room,
+    /// Claims whose target touches a node.
+    on_node: Vec<Vec<ClaimId>>,
+    /// GPUs given to the claims of each queue and of those below it.
+    used: Vec<Gpus>,
+    /// GPUs that eligible claims of each queue, and of those below it, could use.
+    demand: Vec<Gpus>,
+    dependents: BTreeMap<ClaimId, Vec<ClaimId>>,
+    history: History,
+    memory: Memory,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct NodeStatus {
+    pub availability: Availability,
+    pub broken: Devices,
+}
+
+/// Whether a node takes jobs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum Availability {
+    #[default]
+    Open,
+    /// Takes no jobs; those on it are moved away.
+    Drained,
+    /// Does not answer.
+    Lost,
+    /// Gone for good.
+    Removed,
+}
+
+impl NodeStatus {
+    pub fn is_open(&self) -> bool {
+        self.availability == Availability::Open
+    }
+}
+
+impl Books {
+    pub fn new(cluster: Cluster, queues: QueueTree) -> Books {
+        let nodes = vec![NodeStatus::default(); cluster.node_count()];
+        Books {
+            room: Room::new(&cluster, &nodes),
+            on_node: vec![Vec::new(); nodes.len()],
+            used: vec![Gpus::ZERO; queues.len()],
+            demand: vec![Gpus::ZERO; queues.len()],
+            nodes,
+            claims: Claims::default(),
+            dependents: BTreeMap::new(),
+            history: History::default(),
+            memory: Memory::default(),
+            cluster,
+            queues,
+        }
+    }
+
+    pub fn claims(&self) -> &Claims {
+        &self.claims
+    }
+
+    pub fn claim(&self, id: ClaimId) -> &Claim {
+        self.claims.claim(id)
+    }
+
+    pub fn room(&self) -> &Room {
+        &self.room
+    }
+
+    pub fn history(&self) -> &History {
+        &self.history
+    }
+
+    pub fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    pub fn node_status(&self, node: NodeId) -> &NodeStatus {
+        &self.nodes[node.0 as usize]
+    }
+
+    /// Claims whose target touches the node.
+    pub fn claims_on(&self, node: NodeId) -> &[ClaimId] {
+        &self.on_node[node.0 as usize]
+    }
+
+    pub fn used(&self, queue: QueueId) -> Gpus {
+        self.used[usize::from(queue.0)]
+    }
+
+    pub fn demand(&self, queue: QueueId) -> Gpus {
+        self.demand[usize::from(queue.0)]
+    }
+
+    /// GPUs that work, on nodes that take jobs.
+    pub fn capacity(&self) -> Gpus {
+        let working = self.cluster.nodes().filter(|(id, _)| self.node_status(*id).is_open());
+        working.map(|(id, node)| Gpus::whole(self.working(id, node.gpus).count())).sum()
+    }
+
+    pub fn submit(&mut self, now: Time, spec: Arc<JobSpec>, speed: Arc<Speed>) -> ClaimId {
+        let id = self.claims.submit(now, spec, speed);
+        let claim = self.claims.claim(id);
+        if claim.blocked_by == 0 {
+            self.count_demand(id, true);
+        } else {
+            for after in claim.spec.after.clone() {
+                self.dependents.entry(after).or_default().push(id);
+            }
+        }
+        id
+    }
+
+    /// From now on the claim is meant to hold this, or nothing.
+    pub fn allot(&mut self, id: ClaimId, target: Option<Arc<Allotment>>) {
+        if let Some(old) = self.claims.claim_mut(id).target.take() {
+            self.room.give(&old.placement);
+            old.placement.nodes().for_each(|node| self.on_node[node.0 as usize].retain(|&other| other != id));
+            self.count_use(id, old.placement.gpus(), false);
+        }
+        if let Some(new) = &target {
+            self.room.take(&new.placement);
+            new.placement.nodes().for_each(|node| self.on_node[node.0 as usize].push(id));
+            self.count_use(id, new.placement.gpus(), true);
+        }
+        self.claims.claim_mut(id).target = target;
+    }
+
+    pub fn set_phase(&mut self, id: ClaimId, phase: Phase) {
+        assert!(!matches!(phase, Phase::Ended { .. }), "claims end by `end`");
+        self.claims.claim_mut(id).phase = phase;
+    }
+
+    /// Charges time up to now; from now on the claim physically holds `gpus`, or nothing.
+    pub fn charge(&mut self, now: Time, id: ClaimId, gpus: Option<Gpus>) {
+        self.claims.claim_mut(id).progress.hold(now, gpus);
+    }
+
+    pub fn progress_mut(&mut self, id: ClaimId) -> &mut crate::claim::Progress {
+        &mut self.claims.claim_mut(id).progress
+    }
+
+    pub fn note(&mut self, id: ClaimId, note: Note) {
+        self.claims.claim_mut(id).note = note;
+    }
+
+    pub fn remember(&mut self, id: ClaimId, numbers: Vec<i64>) {
+        if self.claims.claim(id).is_live() {
+            self.memory.remember(id, numbers);
+        }
+    }
+
+    /// The claim is over. Returns those that waited for it: now eligible if it finished and was the last, or never.
+    pub fn end(&mut self, now: Time, id: ClaimId, outcome: Outcome) -> Vec<ClaimId> {
+        self.allot(id, None);
+        self.charge(now, id, None);
+        if self.claims.claim(id).blocked_by == 0 {
+            self.count_demand(id, false);
+        }
+        self.claims.end(now, id, outcome);
+        self.memory.forget(id);
+        let claim = self.claims.claim(id);
+        if outcome == Outcome::Finished {
+            let (executed, attained) = (claim.progress.executed(now), claim.progress.attained(now));
+            self.history.record(&claim.spec.user, &claim.spec.name, executed, attained);
+        }
+        let dependents = self.dependents.remove(&id).unwrap_or_default();
+        if outcome == Outcome::Finished {
+            for &dependent in &dependents {
+                self.unblock(dependent);
+            }
+        }
+        dependents
+    }
+
+    fn unblock(&mut self, id: ClaimId) {
+        let claim = self.claims.claim_mut(id);
+        claim.blocked_by -= 1;
+        claim.note = if claim.blocked_by > 0 { Note::dependency(claim.blocked_by) } else { Note::pending() };
+        if claim.is_eligible() {
+            self.count_demand(id, true);
+        }
+    }
+
+    /// A further node, open; its number is the next one.
+    pub fn add_node(&mut self, cluster: Cluster) {
+        let id = NodeId(self.nodes.len() as u32);
+        self.cluster = cluster;
+        self.nodes.push(NodeStatus::default());
+        self.on_node.push(Vec::new());
+        self.room.add_node(&self.cluster, id);
+        self.set_status(id, NodeStatus::default());
+    }
+
+    /// The node becomes available or not, devices break or are repaired. Claims whose target is no longer there lose it;
+    /// they are returned.
+    pub fn set_status(&mut self, node: NodeId, status: NodeStatus) -> Vec<ClaimId> {
+        self.nodes[node.0 as usize] = status;
+        let displaced: Vec<ClaimId> =
+            self.claims_on(node).iter().copied().filter(|&id| self.is_displaced(id, node, status)).collect();
+        for &id in &displaced {
+            self.allot(id, None);
+            self.note(id, Note::waiting(Reason::Displaced, Obstacle::Node { node }));
+        }
+        let working = self.working(node, self.cluster.node(node).gpus);
+        self.room.set_node(node, working, status.is_open());
+        displaced
+    }
+
+    fn is_displaced(&self, id: ClaimId, node: NodeId, status: NodeStatus) -> bool {
+        let target = self.claim(id).target.as_ref().expect("claims on a node have a target");
+        let here = target.placement.slots().iter().filter(|slot| slot.node == node);
+        !status.is_open() || here.into_iter().any(|slot| slot.slices.devices.overlaps(status.broken))
+    }
+
+    fn working(&self, node: NodeId, gpus: u8) -> Devices {
+        Devices::first(u32::from(gpus)).without(self.node_status(node).broken)
+    }
+
+    fn count_use(&mut self, id: ClaimId, gpus: Gpus, more: bool) {
+        count(&mut self.used, &self.queues, self.claims.claim(id).spec.queue, gpus, more);
+    }
+
+    fn count_demand(&mut self, id: ClaimId, more: bool) {
+        let spec = &self.claims.claim(id).spec;
+        let gpus = spec.gpus(spec.scaling.max());
+        count(&mut self.demand, &self.queues, spec.queue, gpus, more);
+    }
+}
+
+fn count(sums: &mut [Gpus], queues: &QueueTree, queue: QueueId, gpus: Gpus, more: bool) {
+    for ancestor in queues.ancestry(queue) {
+        let sum = &mut sums[usize::from(ancestor.0)];
+        *sum = if more { *sum + gpus } else { *sum - gpus };
+    }
+}

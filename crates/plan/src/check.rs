@@ -1,0 +1,323 @@
+//! Whether a plan may be carried out. Written from the rules alone: it shares no code with the policies, nor with the
+//! room they search, and adds up for itself what would be held where.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use cluster::{Bytes, ClaimId, Devices, Gpus, Grain, MigProfile, NodeId, QueueId, Slot};
+use serde::{Deserialize, Serialize};
+
+use crate::books::Books;
+use crate::claim::{Allotment, Claim};
+use crate::policy::Plan;
+use crate::snapshot::Snapshot;
+
+/// Something a plan must never do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Fault {
+    UnknownClaim(ClaimId),
+    /// Ended, or waits for other jobs.
+    NotEligible(ClaimId),
+    NamedTwice(ClaimId),
+    /// A number of workers the job does not allow.
+    Workers {
+        claim: ClaimId,
+        workers: u32,
+    },
+    /// A role with more or fewer tasks than its workers need.
+    Gang {
+        claim: ClaimId,
+        role: u8,
+        needed: u32,
+        found: u32,
+    },
+    /// A slot whose slices, cores or memory are not those of its tasks.
+    Slot {
+        claim: ClaimId,
+        node: NodeId,
+    },
+    /// A GPU kind the job does not allow, or two kinds at once.
+    Kind {
+        claim: ClaimId,
+        node: NodeId,
+    },
+    /// A device too small for what the job needs of it, or that cannot be cut.
+    Device {
+        claim: ClaimId,
+        node: NodeId,
+    },
+    Batch {
+        claim: ClaimId,
+        batch: Option<u32>,
+    },
+    /// A node that does not exist or takes no jobs.
+    Closed {
+        claim: ClaimId,
+        node: NodeId,
+    },
+    /// A device that does not exist or is broken.
+    Broken {
+        claim: ClaimId,
+        node: NodeId,
+    },
+    /// More taken of a device than there is.
+    Overcommitted {
+        node: NodeId,
+        device: u8,
+    },
+    Cores {
+        node: NodeId,
+    },
+    Memory {
+        node: NodeId,
+    },
+    /// A queue above its limit.
+    Limit {
+        queue: QueueId,
+    },
+}
+
+/// Faults in what the plan changes, and in what it touches by that.
+pub fn check(plan: &Plan, snapshot: &Snapshot<'_>) -> Vec<Fault> {
+    let books = snapshot.books;
+    let mut faults = Vec::new();
+    let mut after: BTreeMap<ClaimId, Option<&Allotment>> = BTreeMap::new();
+    for (id, allotment) in &plan.changes {
+        let Some(claim) = books.claims().get(*id) else {
+            faults.push(Fault::UnknownClaim(*id));
+            continue;
+        };
+        if after.insert(*id, allotment.as_deref()).is_some() {
+            faults.push(Fault::NamedTwice(*id));
+        }
+        if let Some(allotment) = allotment {
+            if !claim.is_eligible() {
+                faults.push(Fault::NotEligible(*id));
+            }
+            allotment_faults(books, claim, allotment, &mut faults);
+        }
+    }
+    if !faults.is_empty() {
+        return faults;
+    }
+    let touched: BTreeSet<NodeId> =
+        after.values().flatten().flat_map(|allotment| allotment.placement.nodes()).collect();
+    for node in touched {
+        let staying = books.claims_on(node).iter().filter(|id| !after.contains_key(id));
+        let staying = staying.filter_map(|&id| books.claim(id).target.as_deref());
+        let holders = staying.chain(after.values().copied().flatten());
+        node_faults(books, node, holders, &mut faults);
+    }
+    limit_faults(books, &after, &mut faults);
+    faults
+}
+
+/// Faults in everything that would be held after the plan, whether the plan touches it or not.
+pub fn check_everything(plan: &Plan, snapshot: &Snapshot<'_>) -> Vec<Fault> {
+    let mut faults = check(plan, snapshot);
+    if !faults.is_empty() {
+        return faults;
+    }
+    let books = snapshot.books;
+    let mut after: BTreeMap<ClaimId, &Allotment> =
+        books.claims().iter().filter_map(|claim| Some((claim.id, claim.target.as_deref()?))).collect();
+    for (id, allotment) in &plan.changes {
+        match allotment {
+            Some(allotment) => after.insert(*id, allotment),
+            None => after.remove(id),
+        };
+    }
+    for (&id, allotment) in &after {
+        allotment_faults(books, books.claim(id), allotment, &mut faults);
+    }
+    for (node, _) in books.cluster.nodes() {
+        node_faults(books, node, after.values().copied(), &mut faults);
+    }
+    for (id, queue) in books.queues.iter() {
+        let below = after
+            .iter()
+            .filter(|(claim, _)| books.queues.ancestry(books.claim(**claim).spec.queue).any(|ancestor| ancestor == id));
+        let used: Gpus = below.map(|(_, allotment)| allotment.placement.gpus()).sum();
+        if queue.limit.is_some_and(|limit| used > limit) {
+            faults.push(Fault::Limit { queue: id });
+        }
+    }
+    faults
+}
+
+/// What is wrong with an allotment whatever else there is.
+fn allotment_faults(books: &Books, claim: &Claim, allotment: &Allotment, faults: &mut Vec<Fault>) {
+    let spec = &claim.spec;
+    let claim = claim.id;
+    let slots = allotment.placement.slots();
+    let tasks_of = |role: usize| -> u32 {
+        slots.iter().filter(|slot| usize::from(slot.role) == role).map(|slot| slot.tasks).sum()
+    };
+    let workers = tasks_of(0);
+    if !spec.scaling.allows(workers) {
+        faults.push(Fault::Workers { claim, workers });
+    }
+    for (index, role) in spec.roles.iter().enumerate() {
+        let (needed, found) = (role.tasks(workers), tasks_of(index));
+        if needed != found {
+            faults.push(Fault::Gang { claim, role: index as u8, needed, found });
+        }
+    }
+    match (spec.scaling.batch(), allotment.batch) {
+        (None, None) | (Some(_), None) => {}
+        (Some(range), Some(batch)) if (range.initial..=range.max).contains(&batch) => {}
+        (_, batch) => faults.push(Fault::Batch { claim, batch }),
+    }
+    let mut kind = None;
+    for slot in slots {
+        let node = slot.node;
+        if node.0 as usize >= books.cluster.node_count() || !books.node_status(node).is_open() {
+            faults.push(Fault::Closed { claim, node });
+            continue;
+        }
+        if !slot_is_well_formed(claim, books, slot) {
+            faults.push(Fault::Slot { claim, node });
+        }
+        if slot.slices.devices.is_empty() {
+            continue;
+        }
+        let exist = Devices::first(u32::from(books.cluster.node(node).gpus));
+        if !exist.without(books.node_status(node).broken).contains(slot.slices.devices) {
+            faults.push(Fault::Broken { claim, node });
+            continue;
+        }
+        let here = books.cluster.node(node).kind.expect("a node with devices has a kind");
+        if !spec.allows_kind(here) || *kind.get_or_insert(here) != here {
+            faults.push(Fault::Kind { claim, node });
+        }
+        if !device_suffices(books, claim, slot) {
+            faults.push(Fault::Device { claim, node });
+        }
+    }
+}
+
+fn slot_is_well_formed(claim: ClaimId, books: &Books, slot: &Slot) -> bool {
+    let Some(role) = books.claim(claim).spec.roles.get(usize::from(slot.role)) else { return false };
+    let slices = match role.slice {
+        None => slot.slices.devices.is_empty(),
+        Some(slice) => {
+            slot.slices.grain == slice.grain && slot.slices.devices.count() == slot.tasks.saturating_mul(slice.count)
+        }
+    };
+    let cores = u64::from(role.millicores) * u64::from(slot.tasks) == u64::from(slot.millicores);
+    slot.tasks > 0 && slices && cores && role.memory * slot.tasks == slot.memory
+}
+
+fn device_suffices(books: &Books, claim: ClaimId, slot: &Slot) -> bool {
+    let kind = books.cluster.kind(books.cluster.node(slot.node).kind.expect("a node with devices has a kind"));
+    let needed = books.claim(claim).spec.roles.get(usize::from(slot.role)).and_then(|role| role.slice);
+    let needed = needed.map_or(Bytes::ZERO, |slice| slice.memory).get();
+    match slot.slices.grain {
+        Grain::Whole | Grain::Share { .. } => needed <= kind.memory.get(),
+        Grain::Mig(profile) => kind.mig && needed * 8 <= kind.memory.get() * u64::from(profile.memory()),
+    }
+}
+
+/// What is wrong on one node if these allotments are held. Slots on other nodes are passed over.
+fn node_faults<'a>(books: &Books, node: NodeId, holders: impl Iterator<Item = &'a Allotment>, faults: &mut Vec<Fault>) {
+    let (mut millicores, mut memory) = (0_u64, 0_u64);
+    let mut devices: BTreeMap<u8, DeviceUse> = BTreeMap::new();
+    let slots = holders.flat_map(|allotment| allotment.placement.slots()).filter(|slot| slot.node == node);
+    for slot in slots {
+        millicores += u64::from(slot.millicores);
+        memory += slot.memory.get();
+        for device in slot.slices.devices.iter() {
+            devices.entry(device).or_default().add(slot.slices.grain);
+        }
+    }
+    let machine = books.cluster.node(node);
+    if millicores > u64::from(machine.millicores) {
+        faults.push(Fault::Cores { node });
+    }
+    if memory > machine.memory.get() {
+        faults.push(Fault::Memory { node });
+    }
+    let device_memory = machine.kind.map_or(0, |kind| books.cluster.kind(kind).memory.get());
+    for (device, used) in devices {
+        if !used.is_within(device_memory) {
+            faults.push(Fault::Overcommitted { node, device });
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct DeviceUse {
+    whole: u32,
+    mig_compute: u32,
+    mig_memory: u32,
+    thousandths: u32,
+    memory: u64,
+}
+
+impl DeviceUse {
+    fn add(&mut self, grain: Grain) {
+        match grain {
+            Grain::Whole => self.whole += 1,
+            Grain::Mig(profile) => {
+                self.mig_compute += profile.compute();
+                self.mig_memory += profile.memory();
+            }
+            Grain::Share { thousandths, memory } => {
+                self.thousandths += u32::from(thousandths);
+                self.memory += memory.get();
+            }
+        }
+    }
+
+    /// A device is used in one way only: by one job, cut, or shared.
+    fn is_within(&self, device_memory: u64) -> bool {
+        let ways = u32::from(self.whole > 0) + u32::from(self.mig_compute > 0) + u32::from(self.thousandths > 0);
+        ways == 1
+            && self.whole <= 1
+            && self.mig_compute <= MigProfile::COMPUTE
+            && self.mig_memory <= MigProfile::MEMORY
+            && self.thousandths <= 1000
+            && self.memory <= device_memory
+    }
+}
+
+fn limit_faults(books: &Books, after: &BTreeMap<ClaimId, Option<&Allotment>>, faults: &mut Vec<Fault>) {
+    let mut change: BTreeMap<QueueId, i64> = BTreeMap::new();
+    let thousandths = |allotment: &Allotment| i64::from(allotment.placement.gpus().as_thousandths());
+    for (&id, allotment) in after {
+        let claim = books.claim(id);
+        let more = allotment.map_or(0, thousandths) - claim.target.as_deref().map_or(0, thousandths);
+        books.queues.ancestry(claim.spec.queue).for_each(|queue| *change.entry(queue).or_default() += more);
+    }
+    for (queue, more) in change {
+        let used = i64::from(books.used(queue).as_thousandths()) + more;
+        let limit = books.queues.queue(queue).limit.map(|limit| i64::from(limit.as_thousandths()));
+        if more > 0 && limit.is_some_and(|limit| used > limit) {
+            faults.push(Fault::Limit { queue });
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Fault::UnknownClaim(claim) => write!(f, "there is no job {claim}"),
+            Fault::NotEligible(claim) => write!(f, "job {claim} has ended or waits for other jobs"),
+            Fault::NamedTwice(claim) => write!(f, "job {claim} is named twice"),
+            Fault::Workers { claim, workers } => write!(f, "job {claim} does not allow {workers} workers"),
+            Fault::Gang { claim, role, needed, found } => {
+                write!(f, "job {claim} needs {needed} tasks of role {role}, the plan has {found}")
+            }
+            Fault::Slot { claim, node } => write!(f, "job {claim} on {node}: not what its tasks take"),
+            Fault::Kind { claim, node } => write!(f, "job {claim} on {node}: a kind of GPU it may not have there"),
+            Fault::Device { claim, node } => write!(f, "job {claim} on {node}: the GPU is too small or cannot be cut"),
+            Fault::Batch { claim, batch } => write!(f, "job {claim} does not allow batch size {batch:?}"),
+            Fault::Closed { claim, node } => write!(f, "job {claim} on {node}, which takes no jobs"),
+            Fault::Broken { claim, node } => write!(f, "job {claim} on {node}: a GPU that is broken or not there"),
+            Fault::Overcommitted { node, device } => write!(f, "{node}: GPU {device} is given away more than once"),
+            Fault::Cores { node } => write!(f, "{node}: more cores given away than there are"),
+            Fault::Memory { node } => write!(f, "{node}: more memory given away than there is"),
+            Fault::Limit { queue } => write!(f, "queue {} above its limit", queue.0),
+        }
+    }
+}

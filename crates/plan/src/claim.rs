@@ -1,0 +1,338 @@
+//! What is on record about each claim: what it asked for, what it was given, what it holds, how far it has come.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use cluster::{ClaimId, GpuTime, Gpus, JobSpec, Name, Placement, QueueId, Role, Run, Scaling, Span, Time};
+use perf::Speed;
+use serde::{Deserialize, Serialize};
+
+use crate::note::Note;
+
+/// A user, by the order of the first submission.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct UserId(pub u32);
+
+/// Claims of one class ask for the same things of the same queue: what can be placed for one can be placed for all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClassId(pub u32);
+
+/// Where a claim runs and with which batch size.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Allotment {
+    pub placement: Placement,
+    /// For adaptive jobs; others keep the batch size they have.
+    pub batch: Option<u32>,
+}
+
+/// What a claim physically holds. What it is *meant* to hold is its target.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Phase {
+    Waiting,
+    /// Told to start; fails as a whole if not every worker is up in time.
+    Starting {
+        holds: Arc<Allotment>,
+        until: Time,
+    },
+    Running {
+        holds: Arc<Allotment>,
+        since: Time,
+    },
+    /// Told to stop; still holds its devices.
+    Stopping {
+        holds: Arc<Allotment>,
+    },
+    Ended {
+        at: Time,
+        outcome: Outcome,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Outcome {
+    Finished,
+    Cancelled,
+    /// A job it was to run after did not finish.
+    DependencyFailed,
+    /// Crashed more often than it may.
+    GivenUp,
+    /// Could never have run.
+    Refused,
+}
+
+/// Why a run ended without having finished or having been told to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FailureCause {
+    Crash,
+    NodeLost,
+    GpuFailed,
+    /// Not every worker was up before the deadline.
+    StartTimeout,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Progress {
+    /// Whole iterations done, as last reported.
+    pub done: u64,
+    pub launches: u32,
+    pub crashes: u32,
+    /// How often it was stopped to make room.
+    pub preemptions: u32,
+    pub last_launch: Option<Time>,
+    /// Since when it has held nothing.
+    pub waiting_since: Time,
+    attained: GpuTime,
+    executed: Span,
+    charged_at: Time,
+    /// What it holds since then; `None` when it holds nothing.
+    holding: Option<Gpus>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Claim {
+    pub id: ClaimId,
+    pub spec: Arc<JobSpec>,
+    /// How fast it is thought to run.
+    pub speed: Arc<Speed>,
+    pub class: ClassId,
+    pub user: UserId,
+    pub submitted: Time,
+    pub phase: Phase,
+    /// What the latest plan gives it.
+    pub target: Option<Arc<Allotment>>,
+    pub progress: Progress,
+    pub note: Note,
+    /// How many of the jobs it runs after have not finished.
+    pub blocked_by: u32,
+}
+
+/// All claims ever submitted, by id.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Claims {
+    all: Vec<Claim>,
+    live: BTreeSet<ClaimId>,
+    users: BTreeMap<Name, UserId>,
+    classes: BTreeMap<ClassKey, ClassId>,
+}
+
+/// Everything that decides whether and where a claim can be placed.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct ClassKey {
+    queue: QueueId,
+    scaling: Scaling,
+    roles: Vec<Role>,
+    kinds: Vec<cluster::GpuKind>,
+    skew: Option<u16>,
+}
+
+impl Progress {
+    pub fn new(now: Time) -> Progress {
+        Progress {
+            done: 0,
+            launches: 0,
+            crashes: 0,
+            preemptions: 0,
+            last_launch: None,
+            waiting_since: now,
+            attained: GpuTime::ZERO,
+            executed: Span::ZERO,
+            charged_at: now,
+            holding: None,
+        }
+    }
+
+    /// GPU time held so far, over all runs.
+    pub fn attained(&self, now: Time) -> GpuTime {
+        self.attained + self.holding.map_or(GpuTime::ZERO, |gpus| gpus * now.since(self.charged_at))
+    }
+
+    /// Time spent holding devices so far, over all runs.
+    pub fn executed(&self, now: Time) -> Span {
+        self.executed + self.holding.map_or(Span::ZERO, |_| now.since(self.charged_at))
+    }
+
+    /// From now on it holds `gpus`, or nothing. Time up to now is charged.
+    pub fn hold(&mut self, now: Time, gpus: Option<Gpus>) {
+        self.attained = self.attained(now);
+        self.executed = self.executed(now);
+        self.charged_at = now;
+        if self.holding.is_some() && gpus.is_none() {
+            self.waiting_since = now;
+        }
+        self.holding = gpus;
+    }
+
+    /// Sets what was attained, for scenarios that begin in the middle of a history.
+    pub fn set_attained(&mut self, attained: GpuTime, executed: Span) {
+        self.attained = attained;
+        self.executed = executed;
+    }
+}
+
+impl Claim {
+    pub fn run(&self) -> Run {
+        Run { claim: self.id, attempt: self.progress.launches }
+    }
+
+    /// Neither ended nor waiting for other jobs.
+    pub fn is_eligible(&self) -> bool {
+        self.is_live() && self.blocked_by == 0
+    }
+
+    pub fn is_live(&self) -> bool {
+        !matches!(self.phase, Phase::Ended { .. })
+    }
+
+    /// What it physically holds.
+    pub fn holds(&self) -> Option<&Arc<Allotment>> {
+        match &self.phase {
+            Phase::Starting { holds, .. } | Phase::Running { holds, .. } | Phase::Stopping { holds } => Some(holds),
+            Phase::Waiting | Phase::Ended { .. } => None,
+        }
+    }
+
+    /// Eligible and given nothing by the latest plan.
+    pub fn is_waiting(&self) -> bool {
+        self.target.is_none() && self.is_eligible()
+    }
+
+    pub fn attained(&self, now: Time) -> GpuTime {
+        self.progress.attained(now)
+    }
+
+    /// GPUs it was given; what it asks for at least, if nothing.
+    pub fn gpus(&self) -> Gpus {
+        self.target.as_ref().map_or_else(|| self.spec.min_gpus(), |target| target.placement.gpus())
+    }
+}
+
+impl Claims {
+    pub fn submit(&mut self, now: Time, spec: Arc<JobSpec>, speed: Arc<Speed>) -> ClaimId {
+        let id = self.next_id();
+        let user = match self.users.get(&spec.user) {
+            Some(&user) => user,
+            None => {
+                let user = UserId(self.users.len() as u32);
+                self.users.insert(spec.user.clone(), user);
+                user
+            }
+        };
+        let class = self.class_of(&spec);
+        let blocked_by = spec.after.iter().filter(|&&after| !self.has_finished(after)).count() as u32;
+        let note = if blocked_by > 0 { Note::dependency(blocked_by) } else { Note::pending() };
+        self.all.push(Claim {
+            id,
+            class,
+            user,
+            submitted: now,
+            phase: Phase::Waiting,
+            target: None,
+            progress: Progress::new(now),
+            note,
+            blocked_by,
+            spec,
+            speed,
+        });
+        self.live.insert(id);
+        id
+    }
+
+    fn class_of(&mut self, spec: &JobSpec) -> ClassId {
+        let key = ClassKey {
+            queue: spec.queue,
+            scaling: spec.scaling,
+            roles: spec.roles.clone(),
+            kinds: spec.kinds.clone(),
+            skew: spec.skew,
+        };
+        let next = ClassId(self.classes.len() as u32);
+        *self.classes.entry(key).or_insert(next)
+    }
+
+    fn has_finished(&self, id: ClaimId) -> bool {
+        let phase = self.all.get(id.0 as usize).map(|claim| &claim.phase);
+        matches!(phase, Some(Phase::Ended { outcome: Outcome::Finished, .. }))
+    }
+
+    pub fn next_id(&self) -> ClaimId {
+        ClaimId(self.all.len() as u32)
+    }
+
+    pub fn get(&self, id: ClaimId) -> Option<&Claim> {
+        self.all.get(id.0 as usize)
+    }
+
+    pub fn claim(&self, id: ClaimId) -> &Claim {
+        &self.all[id.0 as usize]
+    }
+
+    pub fn claim_mut(&mut self, id: ClaimId) -> &mut Claim {
+        &mut self.all[id.0 as usize]
+    }
+
+    pub fn end(&mut self, now: Time, id: ClaimId, outcome: Outcome) {
+        self.claim_mut(id).phase = Phase::Ended { at: now, outcome };
+        self.live.remove(&id);
+    }
+
+    /// Every claim ever submitted, in order of submission.
+    pub fn iter(&self) -> impl Iterator<Item = &Claim> {
+        self.all.iter()
+    }
+
+    /// Claims that have not ended, in order of submission.
+    pub fn live(&self) -> impl Iterator<Item = &Claim> {
+        self.live.iter().map(|&id| self.claim(id))
+    }
+
+    pub fn live_count(&self) -> usize {
+        self.live.len()
+    }
+
+    pub fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    pub fn user_count(&self) -> usize {
+        self.users.len()
+    }
+
+    pub fn class_count(&self) -> usize {
+        self.classes.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cluster::JobDraft;
+
+    fn submit(claims: &mut Claims, draft: JobDraft) -> ClaimId {
+        claims.submit(Time::ZERO, Arc::new(draft.build().unwrap()), Arc::new(Speed::constant(1.0)))
+    }
+
+    #[test]
+    fn jobs_that_ask_for_the_same_are_of_one_class() {
+        let mut claims = Claims::default();
+        let a = submit(&mut claims, JobDraft::rigid("a", 2));
+        let b = submit(&mut claims, JobDraft { priority: 7, ..JobDraft::rigid("b", 2) });
+        let c = submit(&mut claims, JobDraft::rigid("c", 4));
+        assert_eq!(claims.claim(a).class, claims.claim(b).class);
+        assert_ne!(claims.claim(a).class, claims.claim(c).class);
+    }
+
+    #[test]
+    fn gpu_time_is_charged_while_devices_are_held() {
+        let mut progress = Progress::new(Time::ZERO);
+        progress.hold(Time::from_secs(10), Some(Gpus::whole(2)));
+        assert_eq!(progress.attained(Time::from_secs(15)), GpuTime::from_gpu_secs(10));
+        progress.hold(Time::from_secs(20), None);
+        assert_eq!(progress.attained(Time::from_secs(99)), GpuTime::from_gpu_secs(20));
+        assert_eq!(progress.executed(Time::from_secs(99)), Span::from_secs(10));
+        assert_eq!(progress.waiting_since, Time::from_secs(20));
+    }
+}
