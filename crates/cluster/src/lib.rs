@@ -13,7 +13,8 @@ pub use job::{
     WorkerRange,
 };
 pub use machine::{
-    Cluster, ClusterDraft, GpuKind, Kind, MAX_GPUS_PER_NODE, Node, NodeDraft, NodeId, Rack, RackId, SwitchId, Uplinks,
+    Cluster, ClusterDraft, GpuKind, Kind, KindDraft, MAX_GPUS_PER_NODE, Node, NodeDraft, NodeId, Rack, RackId,
+    SwitchId, Uplinks,
 };
 pub use placement::{Devices, Grain, MigProfile, Placement, Shape, SliceSet, Slot, Spread};
 pub use queue::{Queue, QueueDraft, QueueId, QueueTree};

@@ -1,1 +1,409 @@
+//! The decision core, shared by simulator and service: facts and wishes in, facts and orders out.
+//!
+//! It knows what a policy is, but not one policy. It reads no clock and does no IO; whoever calls it says what time it is,
+//! keeps the journal and carries out the commands.
 
+mod command;
+mod decide;
+mod event;
+mod request;
+mod state;
+mod tenants;
+
+use std::sync::Arc;
+
+use cluster::{ClaimId, Cluster, QueueTree, Span, Time};
+use perf::Truth;
+use plan::{FailureCause, Outcome, Policy};
+
+pub use command::Command;
+pub use event::{Event, Record, Trouble};
+pub use request::{Input, Refusal, Request};
+pub use state::State;
+pub use tenants::budgets;
+
+/// Takes everything pending, decides once, says what is to be done.
+#[allow(missing_debug_implementations, reason = "a policy need not be printable")]
+pub struct Engine {
+    state: State,
+    policy: Box<dyn Policy>,
+    settings: Settings,
+    /// Whether the policy has seen the present state before, so that only changes need be shown.
+    acquainted: bool,
+    truths: Vec<Arc<Truth>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// A gang that is not up after this long has failed.
+    pub start_deadline: Span,
+    /// How long a job has to save its state when told to stop.
+    pub grace: Span,
+    /// Check everything held after every plan, not only what the plan touches.
+    pub whole_checks: bool,
+}
+
+/// What came of a batch.
+#[derive(Debug, Default)]
+pub struct Answer {
+    /// Everything that is now a fact, in order: to be journaled before the `Issued` ones among them are carried out.
+    pub events: Vec<Event>,
+    /// One for each request of the batch, in order.
+    pub replies: Vec<Result<Option<ClaimId>, Refusal>>,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings { start_deadline: Span::from_minutes(10), grace: Span::from_minutes(5), whole_checks: false }
+    }
+}
+
+impl Engine {
+    /// A new history. The returned events are its beginning and belong into the journal.
+    pub fn new(
+        cluster: Cluster,
+        queues: QueueTree,
+        policy_name: &str,
+        policy: Box<dyn Policy>,
+        settings: Settings,
+    ) -> (Engine, Vec<Event>) {
+        let defined = Event::ClusterDefined { cluster: Box::new(cluster), queues: Box::new(queues) };
+        let chosen = Event::PolicyChosen { name: policy_name.into() };
+        let beginning = vec![defined, chosen];
+        let mut state = State::default();
+        beginning.iter().for_each(|event| state.apply(Time::ZERO, event));
+        (Engine::resume(state, policy, settings), beginning)
+    }
+
+    /// Continues a history whose journal was replayed into `state`.
+    pub fn resume(state: State, policy: Box<dyn Policy>, settings: Settings) -> Engine {
+        Engine { state, policy, settings, acquainted: false, truths: Vec::new() }
+    }
+
+    /// Tells a policy that declares itself an oracle what is really the case, by claim. Others never see it.
+    pub fn reveal(&mut self, truths: Vec<Arc<Truth>>) {
+        self.truths = truths;
+    }
+
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    pub fn into_state(self) -> State {
+        self.state
+    }
+
+    /// Applies the batch, asks the policy if it is due, and issues what follows from its plan.
+    pub fn handle(&mut self, now: Time, batch: Vec<Input>) -> Answer {
+        let mut answer = Answer::default();
+        for input in batch {
+            match input {
+                Input::Request(request) => {
+                    let reply = self.admit(now, request, &mut answer.events);
+                    answer.replies.push(reply);
+                }
+                Input::Report(event) => {
+                    if self.state.accepts(&event) {
+                        self.record(now, event, &mut answer.events);
+                    }
+                }
+            }
+        }
+        self.fail_late_starts(now, &mut answer.events);
+        self.end_doomed(now, &mut answer.events);
+        if self.is_due(now) {
+            self.decide(now, &mut answer.events);
+        }
+        self.issue(now, &mut answer.events);
+        answer
+    }
+
+    /// When to call again even if nothing happens until then.
+    pub fn next_wakeup(&self) -> Option<Time> {
+        let planning = self.state.plan_due().map(|due| self.round_up(due));
+        [planning, self.state.first_start_deadline()].into_iter().flatten().min()
+    }
+
+    fn is_due(&self, now: Time) -> bool {
+        self.state.plan_due().is_some_and(|due| self.round_up(due) <= now)
+    }
+
+    fn round_up(&self, time: Time) -> Time {
+        match self.policy.rhythm() {
+            plan::Rhythm::OnChange => time,
+            plan::Rhythm::EveryRound(round) => time.round_up(round),
+        }
+    }
+
+    /// Makes something a fact. Deciding and recording are one step, so that what follows already sees it.
+    fn record(&mut self, now: Time, event: Event, events: &mut Vec<Event>) {
+        self.state.apply(now, &event);
+        events.push(event);
+    }
+
+    fn fail_late_starts(&mut self, now: Time, events: &mut Vec<Event>) {
+        while let Some(run) = self.state.late_start(now) {
+            let done = self.state.books().claim(run.claim).progress.done;
+            self.record(now, Event::RunFailed { run, why: FailureCause::StartTimeout, done }, events);
+            self.record(now, Event::Issued(Command::Stop { run, grace: Span::ZERO }), events);
+        }
+    }
+
+    /// Claims that crashed too often, and claims whose dependencies will never finish.
+    fn end_doomed(&mut self, now: Time, events: &mut Vec<Event>) {
+        while let Some((claim, outcome)) = self.state.next_doomed() {
+            assert!(matches!(outcome, Outcome::GivenUp | Outcome::DependencyFailed), "nothing else is doomed");
+            self.record(now, Event::ClaimEnded { claim, outcome }, events);
+        }
+    }
+
+    /// Plan minus state, as orders. What must first be let go is stopped; what is free is launched.
+    fn issue(&mut self, now: Time, events: &mut Vec<Event>) {
+        for command in self.state.commands(now, self.settings) {
+            self.record(now, Event::Issued(command), events);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cluster::{ClusterDraft, Devices, Grain, JobDraft, NodeId, Placement, Run, SliceSet, Slot};
+    use perf::Speed;
+    use plan::{Allotment, Availability, Phase, Plan, Snapshot};
+
+    /// A policy that does what the closure says.
+    struct Told<F>(F);
+
+    impl<F: FnMut(&Snapshot<'_>) -> Plan + Send> Policy for Told<F> {
+        fn plan(&mut self, snapshot: &Snapshot<'_>) -> Plan {
+            (self.0)(snapshot)
+        }
+    }
+
+    struct Bench {
+        engine: Engine,
+        journal: Vec<Record>,
+    }
+
+    impl Bench {
+        fn new(cluster: &str, policy: impl FnMut(&Snapshot<'_>) -> Plan + Send + 'static) -> Bench {
+            let (cluster, queues) = ClusterDraft::parse_short(cluster).unwrap().build().unwrap();
+            let settings = Settings { whole_checks: true, ..Settings::default() };
+            let (engine, beginning) = Engine::new(cluster, queues, "told", Box::new(Told(policy)), settings);
+            let journal = beginning.into_iter().map(|event| Record { at: Time::ZERO, event }).collect();
+            Bench { engine, journal }
+        }
+
+        fn handle(&mut self, secs: u64, inputs: Vec<Input>) -> Vec<Event> {
+            let at = Time::from_secs(secs);
+            let answer = self.engine.handle(at, inputs);
+            self.journal.extend(answer.events.iter().map(|event| Record { at, event: event.clone() }));
+            assert_eq!(State::replay(&self.journal), self.engine.state, "a replay gives the same state");
+            answer.events
+        }
+
+        fn submit(&mut self, secs: u64, draft: JobDraft) -> Vec<Event> {
+            let spec = Arc::new(draft.build().unwrap());
+            let speed = Arc::new(Speed::constant(1.0));
+            self.handle(secs, vec![Input::Request(Request::Submit { spec, speed })])
+        }
+
+        fn report(&mut self, secs: u64, event: Event) -> Vec<Event> {
+            self.handle(secs, vec![Input::Report(event)])
+        }
+
+        fn phase(&self, claim: u32) -> &Phase {
+            &self.engine.state.books().claim(ClaimId(claim)).phase
+        }
+    }
+
+    fn whole(node: u32, devices: u64) -> Arc<Allotment> {
+        let slices = SliceSet { devices: Devices(devices), grain: Grain::Whole };
+        let (tasks, memory) = (slices.devices.count(), cluster::Bytes::ZERO);
+        let slot = Slot { node: NodeId(node), role: 0, tasks, slices, millicores: 0, memory };
+        Arc::new(Allotment { placement: Placement::new(vec![slot]), batch: None })
+    }
+
+    /// Gives the newest eligible claim all four devices of node 0 and takes them from everyone else.
+    fn newest_takes_all(snapshot: &Snapshot<'_>) -> Plan {
+        let newest = snapshot.eligible().last().map(|claim| claim.id);
+        let changes = snapshot.eligible().filter_map(|claim| {
+            let target = (Some(claim.id) == newest).then(|| whole(0, 0b1111));
+            (claim.target != target).then_some((claim.id, target))
+        });
+        Plan { changes: changes.collect(), ..Plan::default() }
+    }
+
+    fn run(claim: u32, attempt: u32) -> Run {
+        Run { claim: ClaimId(claim), attempt }
+    }
+
+    fn issued(events: &[Event]) -> Vec<&Command> {
+        events
+            .iter()
+            .filter_map(|event| if let Event::Issued(command) = event { Some(command) } else { None })
+            .collect()
+    }
+
+    fn job(name: &str) -> JobDraft {
+        JobDraft::rigid(name, 4)
+    }
+
+    #[test]
+    fn a_launch_waits_until_the_devices_it_was_promised_are_free() {
+        let mut bench = Bench::new("1x4", newest_takes_all);
+        assert!(matches!(issued(&bench.submit(0, job("a")))[..], [Command::Launch { .. }]));
+        bench.report(1, Event::RunStarted { run: run(0, 1) });
+        let orders = bench.submit(10, job("b"));
+        assert!(matches!(issued(&orders)[..], [Command::Stop { run: stopped, .. }] if *stopped == run(0, 1)));
+        let orders = bench.report(12, Event::RunStopped { run: run(0, 1), done: 9 });
+        assert!(matches!(issued(&orders)[..], [Command::Launch { run: started, .. }] if *started == run(1, 1)));
+        assert_eq!(bench.engine.state.books().claim(ClaimId(0)).progress.done, 9);
+    }
+
+    #[test]
+    fn a_policy_that_panics_changes_nothing_and_is_on_record() {
+        let mut bench = Bench::new("1x4", |_| panic!("lost my mind"));
+        let events = bench.submit(0, job("a"));
+        let trouble = Trouble::Panicked("lost my mind".into());
+        assert_eq!(events.last(), Some(&Event::PlanRefused { why: trouble }));
+        assert_eq!(bench.phase(0), &Phase::Waiting);
+    }
+
+    #[test]
+    fn a_faulty_plan_changes_nothing_and_is_on_record() {
+        let two_on_the_same_devices = |snapshot: &Snapshot<'_>| Plan {
+            changes: snapshot.eligible().map(|claim| (claim.id, Some(whole(0, 0b1111)))).collect(),
+            ..Plan::default()
+        };
+        let mut bench = Bench::new("1x4", two_on_the_same_devices);
+        bench.submit(0, job("a"));
+        let events = bench.submit(1, job("b"));
+        let Some(Event::PlanRefused { why: Trouble::Faulty(faults) }) = events.last() else { panic!("{events:?}") };
+        assert_eq!(faults[0].to_string(), "node 0: GPU 0 is given away more than once");
+        assert!(bench.engine.state.books().claim(ClaimId(1)).target.is_none());
+        assert!(matches!(bench.phase(0), Phase::Starting { .. }), "what was there stays");
+    }
+
+    #[test]
+    fn a_gang_that_is_not_up_in_time_fails_whole() {
+        let mut bench = Bench::new("1x4", newest_takes_all);
+        bench.submit(0, JobDraft { recovery: cluster::Recovery::default(), ..job("a") });
+        assert_eq!(bench.engine.next_wakeup(), Some(Time::from_secs(600)));
+        let events = bench.handle(600, Vec::new());
+        let why = FailureCause::StartTimeout;
+        assert!(events.contains(&Event::RunFailed { run: run(0, 1), why, done: 0 }));
+        assert!(issued(&events).iter().any(|command| matches!(command, Command::Stop { grace: Span::ZERO, .. })));
+        let outcome = Outcome::GivenUp;
+        assert_eq!(bench.phase(0), &Phase::Ended { at: Time::from_secs(600), outcome }, "it may not crash even once");
+        assert_eq!(bench.engine.state.books().room().free(), 4);
+    }
+
+    #[test]
+    fn reports_of_an_old_attempt_are_dropped() {
+        let mut bench = Bench::new("1x4", newest_takes_all);
+        bench.submit(0, job("a"));
+        bench.report(1, Event::RunStarted { run: run(0, 1) });
+        bench.report(2, Event::RunFailed { run: run(0, 1), why: FailureCause::Crash, done: 0 });
+        assert!(matches!(bench.phase(0), Phase::Starting { .. }), "launched again");
+        assert_eq!(bench.report(3, Event::RunFinished { run: run(0, 1) }), []);
+        assert!(matches!(bench.phase(0), Phase::Starting { .. }));
+    }
+
+    #[test]
+    fn a_drained_node_sends_its_jobs_away() {
+        let mut bench = Bench::new("2x4", |snapshot| {
+            let open = if snapshot.room().is_open(NodeId(0)) { 0 } else { 1 };
+            let waiting = snapshot.eligible().filter(|claim| claim.is_waiting());
+            Plan { changes: waiting.map(|claim| (claim.id, Some(whole(open, 0b1111)))).collect(), ..Plan::default() }
+        });
+        bench.submit(0, job("a"));
+        bench.report(1, Event::RunStarted { run: run(0, 1) });
+        let orders = bench.handle(5, vec![Input::Request(Request::Drain(NodeId(0)))]);
+        assert!(matches!(issued(&orders)[..], [Command::Stop { .. }]));
+        let orders = bench.report(6, Event::RunStopped { run: run(0, 1), done: 4 });
+        assert!(matches!(issued(&orders)[..], [Command::Launch { .. }]));
+        assert_eq!(bench.engine.state.books().claims_on(NodeId(1)), [ClaimId(0)]);
+    }
+
+    #[test]
+    fn a_run_on_a_lost_node_is_launched_elsewhere_without_counting_as_a_crash() {
+        let mut bench = Bench::new("2x4", |snapshot| {
+            let open = if snapshot.room().is_open(NodeId(0)) { 0 } else { 1 };
+            let waiting = snapshot.eligible().filter(|claim| claim.is_waiting());
+            Plan { changes: waiting.map(|claim| (claim.id, Some(whole(open, 0b1111)))).collect(), ..Plan::default() }
+        });
+        bench.submit(0, job("a"));
+        bench.report(1, Event::RunStarted { run: run(0, 1) });
+        let lost = Event::NodeChanged { node: NodeId(0), availability: Availability::Lost, broken: Devices::NONE };
+        let failed = Event::RunFailed { run: run(0, 1), why: FailureCause::NodeLost, done: 2 };
+        let orders = bench.handle(5, vec![Input::Report(lost), Input::Report(failed)]);
+        assert!(matches!(issued(&orders)[..], [Command::Launch { run: again, .. }] if *again == run(0, 2)));
+        assert_eq!(bench.engine.state.books().claim(ClaimId(0)).progress.crashes, 0);
+    }
+
+    #[test]
+    fn a_cancelled_job_lets_go_of_its_devices_and_ends() {
+        let mut bench = Bench::new("1x4", newest_takes_all);
+        bench.submit(0, job("a"));
+        bench.report(1, Event::RunStarted { run: run(0, 1) });
+        let orders = bench.handle(5, vec![Input::Request(Request::Cancel(ClaimId(0)))]);
+        assert!(matches!(issued(&orders)[..], [Command::Stop { .. }]));
+        bench.report(6, Event::RunStopped { run: run(0, 1), done: 4 });
+        assert_eq!(bench.phase(0), &Phase::Ended { at: Time::from_secs(6), outcome: Outcome::Cancelled });
+    }
+
+    #[test]
+    fn a_job_whose_dependency_fails_never_starts() {
+        let mut bench = Bench::new("1x4", newest_takes_all);
+        bench.submit(0, JobDraft { recovery: cluster::Recovery::default(), ..job("a") });
+        bench.submit(0, JobDraft { after: vec![ClaimId(0)], ..job("b") });
+        bench.submit(0, JobDraft { after: vec![ClaimId(1)], ..job("c") });
+        bench.report(1, Event::RunStarted { run: run(0, 1) });
+        bench.report(2, Event::RunFailed { run: run(0, 1), why: FailureCause::Crash, done: 0 });
+        let ended = |outcome| Phase::Ended { at: Time::from_secs(2), outcome };
+        assert_eq!(bench.phase(0), &ended(Outcome::GivenUp));
+        assert_eq!(bench.phase(1), &ended(Outcome::DependencyFailed));
+        assert_eq!(bench.phase(2), &ended(Outcome::DependencyFailed));
+    }
+
+    #[test]
+    fn a_job_starts_when_the_last_of_its_dependencies_has_finished() {
+        let mut bench = Bench::new("1x4", newest_takes_all);
+        bench.submit(0, job("a"));
+        bench.submit(0, JobDraft { after: vec![ClaimId(0)], ..job("b") });
+        assert_eq!(bench.phase(1), &Phase::Waiting);
+        bench.report(1, Event::RunStarted { run: run(0, 1) });
+        let orders = bench.report(2, Event::RunFinished { run: run(0, 1) });
+        assert!(matches!(issued(&orders)[..], [Command::Launch { run: next, .. }] if *next == run(1, 1)));
+    }
+
+    #[test]
+    fn a_job_larger_than_the_cluster_is_refused_on_record_while_the_rest_runs() {
+        let mut bench = Bench::new("1x4", newest_takes_all);
+        let events = bench.submit(0, JobDraft::rigid("huge", 5));
+        let Some(Event::ClaimRefused { why, .. }) = events.first() else { panic!("{events:?}") };
+        let expected = "needs 5 tasks of role worker, and 4 would fit into the empty cluster";
+        assert_eq!(why.to_string(), expected);
+        assert!(matches!(issued(&bench.submit(1, job("small")))[..], [Command::Launch { .. }]));
+    }
+
+    #[test]
+    fn a_node_that_joins_is_used() {
+        let mut bench = Bench::new("1x4", |snapshot| {
+            let last = snapshot.cluster().node_count() as u32 - 1;
+            let waiting = snapshot.eligible().filter(|claim| claim.is_waiting());
+            Plan { changes: waiting.map(|claim| (claim.id, Some(whole(last, 0b1111)))).collect(), ..Plan::default() }
+        });
+        let node = Box::new(cluster::NodeDraft {
+            name: "new".into(),
+            kind: Some("gpu".into()),
+            gpus: 4,
+            ..Default::default()
+        });
+        bench.handle(0, vec![Input::Request(Request::AddNode { node, kinds: Vec::new() })]);
+        bench.submit(1, job("a"));
+        assert_eq!(bench.engine.state.books().claims_on(NodeId(1)), [ClaimId(0)]);
+    }
+}

@@ -151,6 +151,15 @@ impl Books {
         self.claims.claim_mut(id).phase = phase;
     }
 
+    /// The user no longer wants it: it is to hold nothing, and nobody counts on it any more.
+    pub fn cancel(&mut self, id: ClaimId) {
+        self.allot(id, None);
+        if self.claims.claim(id).is_eligible() {
+            self.count_demand(id, false);
+        }
+        self.claims.claim_mut(id).cancelled = true;
+    }
+
     /// Charges time up to now; from now on the claim physically holds `gpus`, or nothing.
     pub fn charge(&mut self, now: Time, id: ClaimId, gpus: Option<Gpus>) {
         self.claims.claim_mut(id).progress.hold(now, gpus);
@@ -174,7 +183,7 @@ impl Books {
     pub fn end(&mut self, now: Time, id: ClaimId, outcome: Outcome) -> Vec<ClaimId> {
         self.allot(id, None);
         self.charge(now, id, None);
-        if self.claims.claim(id).blocked_by == 0 {
+        if self.claims.claim(id).is_eligible() {
             self.count_demand(id, false);
         }
         self.claims.end(now, id, outcome);

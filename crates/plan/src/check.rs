@@ -321,3 +321,118 @@ impl fmt::Display for Fault {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::text::Scenario;
+    use cluster::{ClusterDraft, Placement, QueueDraft, SliceSet};
+    use std::sync::Arc;
+
+    fn slot(node: u32, devices: u64, grain: Grain) -> Slot {
+        let slices = SliceSet { devices: Devices(devices), grain };
+        Slot { node: NodeId(node), role: 0, tasks: slices.devices.count(), slices, millicores: 0, memory: Bytes::ZERO }
+    }
+
+    fn allotment(slots: Vec<Slot>) -> Allotment {
+        Allotment { placement: Placement::new(slots), batch: None }
+    }
+
+    /// What is wrong if the named jobs are given these slots; both checks must agree.
+    fn faults(scenario: &Scenario, given: Vec<(&str, Allotment)>) -> Vec<String> {
+        let changes = given.into_iter().map(|(job, allotment)| (scenario.id(job), Some(Arc::new(allotment)))).collect();
+        let plan = Plan { changes, ..Plan::default() };
+        let found = check(&plan, &scenario.snapshot(None));
+        assert_eq!(found.is_empty(), check_everything(&plan, &scenario.snapshot(None)).is_empty());
+        found.iter().map(ToString::to_string).collect()
+    }
+
+    fn whole(node: u32, devices: u64) -> Allotment {
+        allotment(vec![slot(node, devices, Grain::Whole)])
+    }
+
+    #[test]
+    fn a_sound_plan_has_no_faults() {
+        let scenario = Scenario::new("1x4").job("a 2 gpus").job("b 2 gpus runs n0:2-3");
+        assert_eq!(faults(&scenario, vec![("a", whole(0, 0b11))]), [] as [&str; 0]);
+    }
+
+    #[test]
+    fn devices_that_someone_keeps_cannot_be_given_again() {
+        let scenario = Scenario::new("1x4").job("a 2 gpus").job("b 2 gpus runs n0:2-3");
+        assert_eq!(faults(&scenario, vec![("a", whole(0, 0b110))]), ["node 0: GPU 2 is given away more than once"]);
+    }
+
+    #[test]
+    fn a_gang_is_given_whole() {
+        let scenario = Scenario::new("1x4").job("a 3 gpus").job("b 2 workers servers 1 cores 1");
+        assert_eq!(faults(&scenario, vec![("a", whole(0, 0b11))]), ["job 0 does not allow 2 workers"]);
+        let without_server = faults(&scenario, vec![("b", whole(0, 0b11))]);
+        assert_eq!(without_server, ["job 1 needs 1 tasks of role 1, the plan has 0"]);
+    }
+
+    #[test]
+    fn kinds_are_not_mixed_and_only_those_allowed_are_used() {
+        let scenario = Scenario::new("1x2 t4, 1x2 a100").job("a 2 gpus").job("b 1 gpus on a100");
+        let mixed = allotment(vec![slot(0, 1, Grain::Whole), slot(1, 1, Grain::Whole)]);
+        assert_eq!(faults(&scenario, vec![("a", mixed)]), ["job 0 on node 1: a kind of GPU it may not have there"]);
+        assert_eq!(
+            faults(&scenario, vec![("b", whole(0, 1))]),
+            ["job 1 on node 0: a kind of GPU it may not have there"]
+        );
+    }
+
+    #[test]
+    fn device_memory_and_mig_are_checked_not_assumed() {
+        let scenario = Scenario::new("1x2 t4").job("a device-memory 20g").job("b mig 1g");
+        assert_eq!(
+            faults(&scenario, vec![("a", whole(0, 1))]),
+            ["job 0 on node 0: the GPU is too small or cannot be cut"]
+        );
+        let cut = allotment(vec![slot(0, 1, Grain::Mig(MigProfile::G1))]);
+        assert_eq!(faults(&scenario, vec![("b", cut)]), ["job 1 on node 0: the GPU is too small or cannot be cut"]);
+    }
+
+    #[test]
+    fn cores_and_memory_of_a_node_are_not_given_twice() {
+        let mut draft = ClusterDraft::parse_short("1x4").unwrap();
+        draft.nodes[0].cores = 6.0;
+        let scenario = Scenario::from_draft(&draft).job("a cores 4").job("b cores 4");
+        let with_cores = |devices| allotment(vec![Slot { millicores: 4000, ..slot(0, devices, Grain::Whole) }]);
+        let given = vec![("a", with_cores(1)), ("b", with_cores(2))];
+        assert_eq!(faults(&scenario, given), ["node 0: more cores given away than there are"]);
+        assert_eq!(faults(&scenario, vec![("a", whole(0, 1))]), ["job 0 on node 0: not what its tasks take"]);
+    }
+
+    #[test]
+    fn a_queue_never_exceeds_its_limit() {
+        let queues = [QueueDraft { limit: Some(2.0), ..QueueDraft::named("lab") }];
+        let scenario = Scenario::with_queues("1x4", &queues).job("a 2 gpus queue lab runs n0:0-1").job("b queue lab");
+        assert_eq!(faults(&scenario, vec![("b", whole(0, 0b100))]), ["queue 1 above its limit"]);
+    }
+
+    #[test]
+    fn a_job_that_waits_for_others_gets_nothing() {
+        let scenario = Scenario::new("1x4").job("a").job("b after a");
+        assert_eq!(faults(&scenario, vec![("b", whole(0, 1))]), ["job 1 has ended or waits for other jobs"]);
+    }
+
+    #[test]
+    fn devices_that_do_not_exist_are_not_given() {
+        let scenario = Scenario::new("1x2").job("a 2 gpus");
+        assert_eq!(
+            faults(&scenario, vec![("a", whole(0, 0b110))]),
+            ["job 0 on node 0: a GPU that is broken or not there"]
+        );
+        assert_eq!(faults(&scenario, vec![("a", whole(7, 0b11))]), ["job 0 on node 7, which takes no jobs"]);
+    }
+
+    #[test]
+    fn the_batch_size_stays_in_its_range() {
+        let scenario = Scenario::new("1x2").job("a adaptive 1..2 batch 32..64").job("b");
+        let batch = |batch| Allotment { batch: Some(batch), ..whole(0, 1) };
+        assert_eq!(faults(&scenario, vec![("a", batch(64))]), [] as [&str; 0]);
+        assert_eq!(faults(&scenario, vec![("a", batch(65))]), ["job 0 does not allow batch size Some(65)"]);
+        assert_eq!(faults(&scenario, vec![("b", batch(32))]), ["job 1 does not allow batch size Some(32)"]);
+    }
+}

@@ -104,6 +104,8 @@ pub struct Claim {
     pub note: Note,
     /// How many of the jobs it runs after have not finished.
     pub blocked_by: u32,
+    /// Its user no longer wants it; it ends when it has let go of its devices.
+    pub cancelled: bool,
 }
 
 /// All claims ever submitted, by id.
@@ -174,9 +176,9 @@ impl Claim {
         Run { claim: self.id, attempt: self.progress.launches }
     }
 
-    /// Neither ended nor waiting for other jobs.
+    /// Neither ended nor cancelled nor waiting for other jobs.
     pub fn is_eligible(&self) -> bool {
-        self.is_live() && self.blocked_by == 0
+        self.is_live() && self.blocked_by == 0 && !self.cancelled
     }
 
     pub fn is_live(&self) -> bool {
@@ -230,6 +232,7 @@ impl Claims {
             progress: Progress::new(now),
             note,
             blocked_by,
+            cancelled: false,
             spec,
             speed,
         });

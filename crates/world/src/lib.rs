@@ -1,1 +1,281 @@
+//! A cluster that exists only in memory: commands in, requests and reports out.
+//!
+//! Only the world knows how much work a job really is and how fast it really runs. It moves from one happening to the
+//! next; time in which nothing happens costs nothing.
 
+mod faults;
+mod happenings;
+mod runs;
+mod script;
+
+use std::sync::Arc;
+
+use cluster::{ClaimId, Cluster, Devices, Invalid, NodeId, Span, Time};
+use engine::{Command, Event, Input, Request};
+use perf::{Interference, TrueJob, Truth};
+use plan::{Availability, FailureCause};
+
+use crate::faults::FaultSource;
+pub use crate::faults::Faults;
+use crate::happenings::{Happening, Happenings};
+use crate::runs::{Runs, Stage};
+pub use crate::script::{Occurrence, Script};
+
+#[derive(Debug)]
+pub struct World {
+    cluster: Cluster,
+    jobs: Vec<TrueJob>,
+    /// How many of the jobs have been submitted.
+    submitted: usize,
+    runs: Runs,
+    happenings: Happenings,
+    faults: FaultSource,
+    nodes: Vec<Machine>,
+    /// Reports that are due at once.
+    outbox: Vec<Input>,
+    now: Time,
+}
+
+/// What is really the case with a node.
+#[derive(Debug, Clone, Copy)]
+struct Machine {
+    availability: Availability,
+    broken: Devices,
+}
+
+/// What a world is made of besides its cluster and its jobs.
+#[derive(Debug, Clone, Default)]
+pub struct Circumstances {
+    pub seed: u64,
+    pub faults: Faults,
+    pub interference: Interference,
+    pub script: Script,
+}
+
+impl World {
+    pub fn new(cluster: Cluster, jobs: Vec<TrueJob>, circumstances: &Circumstances) -> Result<World, Invalid> {
+        circumstances.faults.check()?;
+        circumstances.interference.check()?;
+        assert!(jobs.is_sorted_by_key(|job| job.submitted), "jobs come in order of submission");
+        let mut world = World {
+            runs: Runs::new(jobs.len(), circumstances.interference),
+            nodes: vec![Machine { availability: Availability::Open, broken: Devices::NONE }; cluster.node_count()],
+            faults: FaultSource::new(circumstances.faults, circumstances.seed),
+            submitted: 0,
+            happenings: Happenings::default(),
+            outbox: Vec::new(),
+            now: Time::ZERO,
+            cluster,
+            jobs,
+        };
+        for (id, node) in world.cluster.nodes() {
+            world.faults.schedule_node(id, node.gpus, Time::ZERO, &mut world.happenings);
+        }
+        for (at, occurrence) in circumstances.script.occurrences() {
+            world.happenings.add(at, Happening::Scripted(Box::new(occurrence)));
+        }
+        Ok(world)
+    }
+
+    /// The truth about each job, by claim; for oracles only.
+    pub fn truths(&self) -> Vec<Arc<Truth>> {
+        self.jobs.iter().map(|job| job.truth.clone()).collect()
+    }
+
+    pub fn all_submitted(&self) -> bool {
+        self.submitted == self.jobs.len()
+    }
+
+    /// What happens next, and when; nothing but the passing of time if the engine wants to be woken first. `None` when
+    /// nothing will ever happen again.
+    pub fn next(&mut self, wakeup: Option<Time>) -> Option<(Time, Vec<Input>)> {
+        loop {
+            let arrival = self.jobs.get(self.submitted).map(|job| job.submitted);
+            let at_once = (!self.outbox.is_empty()).then_some(self.now);
+            let next = [at_once, arrival, self.happenings.next_time(), wakeup].into_iter().flatten().min()?;
+            self.now = self.now.max(next);
+            let mut batch = std::mem::take(&mut self.outbox);
+            while let Some(happening) = self.happenings.pop_until(self.now) {
+                self.happen(happening, &mut batch);
+            }
+            while let Some(job) = self.jobs.get(self.submitted).filter(|job| job.submitted <= self.now) {
+                let request = Request::Submit { spec: job.spec.clone(), speed: job.speed.clone() };
+                batch.push(Input::Request(request));
+                self.submitted += 1;
+            }
+            // Happenings that were overtaken leave nothing to say.
+            if !batch.is_empty() || wakeup.is_some_and(|wakeup| wakeup <= self.now) {
+                return Some((self.now, batch));
+            }
+        }
+    }
+
+    /// Does as told. The same command twice does no harm.
+    pub fn carry_out(&mut self, now: Time, command: &Command) {
+        match command {
+            Command::Launch { run, allotment, .. } => {
+                if self.runs.knows(*run) {
+                    return;
+                }
+                let job = &self.jobs[run.claim.0 as usize];
+                self.runs.launch(*run, allotment.clone());
+                let usable = |slot: &cluster::Slot| {
+                    let machine = self.nodes[slot.node.0 as usize];
+                    machine.availability == Availability::Open && !machine.broken.overlaps(slot.slices.devices)
+                };
+                if !allotment.placement.slots().iter().all(usable) {
+                    let (why, done) = (FailureCause::NodeLost, self.runs.lose(run.claim));
+                    self.outbox.push(Input::Report(Event::RunFailed { run: *run, why, done }));
+                } else if !self.faults.start_hangs(*run) {
+                    let delay = if run.attempt == 1 { job.truth.start_up } else { job.spec.recovery.restart_cost };
+                    self.happenings.add(now + delay, Happening::Begun(*run));
+                }
+            }
+            Command::Stop { run, grace } => {
+                let job = &self.jobs[run.claim.0 as usize];
+                let nodes = self.runs.shared_nodes(run.claim);
+                if let Some((after, done)) = self.runs.stop(now, *run, job, *grace) {
+                    self.reschedule(now, &nodes);
+                    self.happenings.add(now + after, Happening::Stopped(*run, done));
+                }
+            }
+        }
+    }
+
+    fn happen(&mut self, happening: Happening, batch: &mut Vec<Input>) {
+        match happening {
+            Happening::Begun(run) => {
+                let job = &self.jobs[run.claim.0 as usize];
+                if self.runs.begin(self.now, run, job, &self.cluster) {
+                    batch.push(Input::Report(Event::RunStarted { run }));
+                    if let Some(crash) = self.faults.crash_after(run) {
+                        self.happenings.add(self.now + crash, Happening::Crashed(run));
+                    }
+                    self.schedule_finish(run.claim);
+                    self.reschedule(self.now, &self.runs.shared_nodes(run.claim));
+                }
+            }
+            Happening::Finished(run, version) => {
+                if self.runs.is_at(run, version) {
+                    let nodes = self.runs.shared_nodes(run.claim);
+                    self.runs.remove(run.claim);
+                    self.reschedule(self.now, &nodes);
+                    batch.push(Input::Report(Event::RunFinished { run }));
+                }
+            }
+            Happening::Crashed(run) => {
+                if self.runs.stage(run) == Some(Stage::Running) {
+                    self.fail(run.claim, FailureCause::Crash, batch);
+                }
+            }
+            Happening::Stopped(run, done) => {
+                if self.runs.stage(run) == Some(Stage::Stopping) {
+                    self.runs.remove(run.claim);
+                    batch.push(Input::Report(Event::RunStopped { run, done }));
+                }
+            }
+            Happening::NodeFailed(node) => {
+                if self.nodes[node.0 as usize].availability == Availability::Open {
+                    self.set_availability(node, Availability::Lost, batch);
+                }
+                self.faults.schedule_repair(node, self.now, &mut self.happenings);
+            }
+            Happening::NodeRepaired(node) => {
+                if self.nodes[node.0 as usize].availability == Availability::Lost {
+                    self.set_availability(node, Availability::Open, batch);
+                }
+                self.faults.schedule_failure(node, self.now, &mut self.happenings);
+            }
+            Happening::GpuFailed(node, gpu) => {
+                let machine = &mut self.nodes[node.0 as usize];
+                machine.broken = machine.broken.union(Devices::one(gpu));
+                self.report_node(node, batch);
+                let hit = self.runs.on_device(node, gpu);
+                hit.into_iter().for_each(|claim| self.fail(claim, FailureCause::GpuFailed, batch));
+                self.faults.schedule_gpu_repair(node, gpu, self.now, &mut self.happenings);
+            }
+            Happening::GpuRepaired(node, gpu) => {
+                let machine = &mut self.nodes[node.0 as usize];
+                machine.broken = machine.broken.without(Devices::one(gpu));
+                self.report_node(node, batch);
+                self.faults.schedule_gpu_failure(node, gpu, self.now, &mut self.happenings);
+            }
+            Happening::Scripted(occurrence) => self.occur(*occurrence, batch),
+        }
+    }
+
+    fn occur(&mut self, occurrence: Occurrence, batch: &mut Vec<Input>) {
+        let request = match occurrence {
+            Occurrence::Cancel(job) => Request::Cancel(ClaimId(job)),
+            Occurrence::Drain(node) => {
+                self.nodes[node.0 as usize].availability = Availability::Drained;
+                Request::Drain(node)
+            }
+            Occurrence::Reopen(node) => {
+                self.nodes[node.0 as usize].availability = Availability::Open;
+                Request::Reopen(node)
+            }
+            Occurrence::Remove(node) => {
+                self.nodes[node.0 as usize].availability = Availability::Removed;
+                batch.push(Input::Request(Request::RemoveNode(node)));
+                let hit = self.runs.on_node(node);
+                hit.into_iter().for_each(|claim| self.fail(claim, FailureCause::NodeLost, batch));
+                return;
+            }
+            Occurrence::Add { node, kinds } => {
+                let added = self.cluster.add(&node, &kinds).expect("a script is examined before it is played");
+                for id in added {
+                    self.nodes.push(Machine { availability: Availability::Open, broken: Devices::NONE });
+                    let gpus = self.cluster.node(id).gpus;
+                    self.faults.schedule_node(id, gpus, self.now, &mut self.happenings);
+                }
+                Request::AddNode { node, kinds }
+            }
+        };
+        batch.push(Input::Request(request));
+    }
+
+    /// The node first, then what was lost with it: whoever hears of a failed run already knows its node is away.
+    fn set_availability(&mut self, node: NodeId, availability: Availability, batch: &mut Vec<Input>) {
+        self.nodes[node.0 as usize].availability = availability;
+        self.report_node(node, batch);
+        if availability == Availability::Lost {
+            let hit = self.runs.on_node(node);
+            hit.into_iter().for_each(|claim| self.fail(claim, FailureCause::NodeLost, batch));
+        }
+    }
+
+    fn report_node(&self, node: NodeId, batch: &mut Vec<Input>) {
+        let Machine { availability, broken } = self.nodes[node.0 as usize];
+        batch.push(Input::Report(Event::NodeChanged { node, availability, broken }));
+    }
+
+    fn fail(&mut self, claim: ClaimId, why: FailureCause, batch: &mut Vec<Input>) {
+        let run = self.runs.current(claim).expect("only what runs can fail");
+        let nodes = self.runs.shared_nodes(claim);
+        let done = self.runs.crash(self.now, claim, &self.jobs[claim.0 as usize]);
+        batch.push(Input::Report(Event::RunFailed { run, why, done }));
+        self.reschedule(self.now, &nodes);
+    }
+
+    fn schedule_finish(&mut self, claim: ClaimId) {
+        let job = &self.jobs[claim.0 as usize];
+        if let Some((run, version, left)) = self.runs.time_left(claim, job) {
+            self.happenings.add(self.now + left, Happening::Finished(run, version));
+        }
+    }
+
+    /// Someone came or went on these nodes: the others there now run at another rate.
+    fn reschedule(&mut self, now: Time, nodes: &[NodeId]) {
+        for neighbour in self.runs.update_rates(now, nodes) {
+            self.schedule_finish(neighbour);
+        }
+    }
+}
+
+/// How long a job takes alone with so many workers on one node of this kind, from its first step to its last.
+pub fn isolated(job: &TrueJob, kind: Option<cluster::GpuKind>, workers: u32, cluster: &Cluster) -> Option<Span> {
+    let shape = cluster::Shape { kind, workers, nodes: 1 };
+    let rate = job.truth.speed.rate(&perf::Situation::shaped(&job.spec, shape, None, cluster))?;
+    Some(runs::span_of(job.truth.iterations as f64 / (rate * runs::useful_share(job))))
+}

@@ -1,0 +1,46 @@
+//! Asking the policy: snapshot, plan, check. Whatever the policy does, nothing half-done comes of it.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use cluster::Time;
+use plan::{Changed, Plan, Snapshot, check, check_everything};
+
+use crate::Engine;
+use crate::event::{Event, Trouble};
+use crate::tenants::budgets;
+
+impl Engine {
+    pub(crate) fn decide(&mut self, now: Time, events: &mut Vec<Event>) {
+        let event = match self.ask(now) {
+            Ok(plan) => {
+                self.acquainted = true;
+                Event::Planned(Box::new(plan))
+            }
+            Err(why) => {
+                self.acquainted = false;
+                Event::PlanRefused { why }
+            }
+        };
+        self.record(now, event, events);
+    }
+
+    fn ask(&mut self, now: Time) -> Result<Plan, Trouble> {
+        let budgets = budgets(self.state.books());
+        let snapshot = Snapshot {
+            now,
+            books: self.state.books(),
+            changed: if self.acquainted { Changed::Only(self.state.changed()) } else { Changed::Everything },
+            budgets: &budgets,
+            truths: (!self.policy.knows().is_empty()).then_some(self.truths.as_slice()),
+        };
+        let policy = &mut self.policy;
+        let plan = catch_unwind(AssertUnwindSafe(|| policy.plan(&snapshot))).map_err(|panic| {
+            let text = panic.downcast_ref::<&str>().map(ToString::to_string);
+            let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+            Trouble::Panicked(text.unwrap_or_else(|| "without a message".into()))
+        })?;
+        let checked = if self.settings.whole_checks { check_everything } else { check };
+        let faults = checked(&plan, &snapshot);
+        if faults.is_empty() { Ok(plan) } else { Err(Trouble::Faulty(faults)) }
+    }
+}

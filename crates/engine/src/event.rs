@@ -1,0 +1,102 @@
+//! Facts, in the past tense. A journal is a list of them, and a state is their sum.
+
+use std::fmt;
+use std::sync::Arc;
+
+use cluster::{ClaimId, Cluster, Devices, JobSpec, KindDraft, NodeDraft, NodeId, QueueTree, Run, Time};
+use perf::Speed;
+use plan::{Availability, FailureCause, Fault, Outcome, Plan};
+use serde::{Deserialize, Serialize};
+
+use crate::command::Command;
+use crate::request::Refusal;
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Event {
+    /// The first fact of every history.
+    ClusterDefined {
+        cluster: Box<Cluster>,
+        queues: Box<QueueTree>,
+    },
+    PolicyChosen {
+        name: String,
+    },
+    ClaimSubmitted {
+        claim: ClaimId,
+        spec: Arc<JobSpec>,
+        speed: Arc<Speed>,
+    },
+    /// It was submitted and could never have run.
+    ClaimRefused {
+        claim: ClaimId,
+        spec: Arc<JobSpec>,
+        speed: Arc<Speed>,
+        why: Refusal,
+    },
+    ClaimCancelled {
+        claim: ClaimId,
+    },
+    /// It ended without having finished, and without anyone asking for it.
+    ClaimEnded {
+        claim: ClaimId,
+        outcome: Outcome,
+    },
+    NodeJoined {
+        node: Box<NodeDraft>,
+        kinds: Vec<KindDraft>,
+    },
+    NodeChanged {
+        node: NodeId,
+        availability: Availability,
+        broken: Devices,
+    },
+    RunStarted {
+        run: Run,
+    },
+    /// It stopped as it was told, with its state saved after so many iterations.
+    RunStopped {
+        run: Run,
+        done: u64,
+    },
+    RunFinished {
+        run: Run,
+    },
+    /// What is left are the iterations of its last saved state.
+    RunFailed {
+        run: Run,
+        why: FailureCause,
+        done: u64,
+    },
+    Planned(Box<Plan>),
+    /// The policy's plan was not carried out; everything stays as it was.
+    PlanRefused {
+        why: Trouble,
+    },
+    Issued(Command),
+}
+
+/// Why a plan was not carried out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Trouble {
+    Panicked(String),
+    Faulty(Vec<Fault>),
+}
+
+/// An event and when it happened: one line of a journal.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    pub at: Time,
+    pub event: Event,
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Trouble::Panicked(message) => write!(f, "the policy panicked: {message}"),
+            Trouble::Faulty(faults) => {
+                let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
+                write!(f, "the plan is faulty: {}", faults.join("; "))
+            }
+        }
+    }
+}

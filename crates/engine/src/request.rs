@@ -1,0 +1,160 @@
+//! Wishes, which may be refused.
+
+use std::fmt;
+use std::sync::Arc;
+
+use cluster::{ClaimId, JobSpec, KindDraft, NodeDraft, NodeId, Time};
+use perf::Speed;
+use plan::{Availability, Obstruction, Outcome, Phase, feasible};
+use serde::{Deserialize, Serialize};
+
+use crate::Engine;
+use crate::event::Event;
+
+/// What comes in from outside: somebody's wish, or a world's report of a fact.
+#[derive(Debug, Clone)]
+pub enum Input {
+    Request(Request),
+    Report(Event),
+}
+
+#[derive(Debug, Clone)]
+pub enum Request {
+    Submit {
+        spec: Arc<JobSpec>,
+        speed: Arc<Speed>,
+    },
+    Cancel(ClaimId),
+    /// Take no more jobs on this node and move those on it away.
+    Drain(NodeId),
+    /// Take jobs on this node again.
+    Reopen(NodeId),
+    AddNode {
+        node: Box<NodeDraft>,
+        kinds: Vec<KindDraft>,
+    },
+    /// Forget this node; what still runs there is lost.
+    RemoveNode(NodeId),
+}
+
+/// Why a request was refused.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Refusal {
+    UnknownClaim(ClaimId),
+    /// It has ended already.
+    Ended(ClaimId),
+    UnknownQueue,
+    UnknownKind,
+    /// A job it is to run after is unknown, or has ended without finishing.
+    DependencyNeverFinishes(ClaimId),
+    /// It could not run even if it were alone.
+    Impossible(Obstruction),
+    UnknownNode(NodeId),
+    /// The node is gone for good.
+    Removed(NodeId),
+    /// The description of a node is wrong.
+    BadNode(String),
+}
+
+impl Engine {
+    /// Turns a wish into a fact, or refuses it. A refused submission is on record too, under a number of its own.
+    pub(crate) fn admit(
+        &mut self,
+        now: Time,
+        request: Request,
+        events: &mut Vec<Event>,
+    ) -> Result<Option<ClaimId>, Refusal> {
+        match request {
+            Request::Submit { spec, speed } => {
+                let claim = self.state.books().claims().next_id();
+                match self.objection(&spec) {
+                    None => {
+                        self.record(now, Event::ClaimSubmitted { claim, spec, speed }, events);
+                        Ok(Some(claim))
+                    }
+                    Some(why) => {
+                        self.record(now, Event::ClaimRefused { claim, spec, speed, why: why.clone() }, events);
+                        Err(why)
+                    }
+                }
+            }
+            Request::Cancel(claim) => {
+                let known = self.state.books().claims().get(claim).ok_or(Refusal::UnknownClaim(claim))?;
+                if !known.is_live() || known.cancelled {
+                    return Err(Refusal::Ended(claim));
+                }
+                self.record(now, Event::ClaimCancelled { claim }, events);
+                Ok(Some(claim))
+            }
+            Request::Drain(node) => self.change(now, node, Availability::Drained, events),
+            Request::Reopen(node) => self.change(now, node, Availability::Open, events),
+            Request::RemoveNode(node) => self.change(now, node, Availability::Removed, events),
+            Request::AddNode { node, kinds } => {
+                let mut trial = self.state.books().cluster.clone();
+                trial.add(&node, &kinds).map_err(|invalid| Refusal::BadNode(invalid.to_string()))?;
+                self.record(now, Event::NodeJoined { node, kinds }, events);
+                Ok(None)
+            }
+        }
+    }
+
+    fn change(
+        &mut self,
+        now: Time,
+        node: NodeId,
+        availability: Availability,
+        events: &mut Vec<Event>,
+    ) -> Result<Option<ClaimId>, Refusal> {
+        let books = self.state.books();
+        if node.0 as usize >= books.cluster.node_count() {
+            return Err(Refusal::UnknownNode(node));
+        }
+        let status = *books.node_status(node);
+        if status.availability == Availability::Removed {
+            return Err(Refusal::Removed(node));
+        }
+        self.record(now, Event::NodeChanged { node, availability, broken: status.broken }, events);
+        Ok(None)
+    }
+
+    /// Why this job could never run.
+    fn objection(&self, spec: &JobSpec) -> Option<Refusal> {
+        let books = self.state.books();
+        if books.queues.get(spec.queue).is_none() {
+            return Some(Refusal::UnknownQueue);
+        }
+        let kinds = books.cluster.kinds().count();
+        if spec.kinds.iter().any(|kind| usize::from(kind.0) >= kinds) {
+            return Some(Refusal::UnknownKind);
+        }
+        let hopeless = |&&after: &&ClaimId| match books.claims().get(after).map(|claim| &claim.phase) {
+            None => true,
+            Some(Phase::Ended { outcome, .. }) => *outcome != Outcome::Finished,
+            Some(_) => false,
+        };
+        if let Some(&after) = spec.after.iter().find(hopeless) {
+            return Some(Refusal::DependencyNeverFinishes(after));
+        }
+        feasible(books, spec).err().map(Refusal::Impossible)
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refusal::UnknownClaim(claim) => write!(f, "there is no job {claim}"),
+            Refusal::Ended(claim) => write!(f, "job {claim} has already ended or been cancelled"),
+            Refusal::UnknownQueue => f.write_str("there is no such queue"),
+            Refusal::UnknownKind => f.write_str("there is no such kind of GPU"),
+            Refusal::DependencyNeverFinishes(claim) => {
+                write!(f, "job {claim}, which must finish first, is unknown or has ended without finishing")
+            }
+            Refusal::Impossible(obstruction) => obstruction.fmt(f),
+            Refusal::UnknownNode(node) => write!(f, "there is no {node}"),
+            Refusal::Removed(node) => write!(f, "{node} was removed"),
+            Refusal::BadNode(what) => f.write_str(what),
+        }
+    }
+}
+
+impl std::error::Error for Refusal {}

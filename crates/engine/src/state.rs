@@ -1,0 +1,370 @@
+//! The sum of all facts so far. It changes only in [`State::apply`], so that replaying a journal gives the same state to
+//! the last bit.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use cluster::{ClaimId, Run, Span, Time};
+use plan::{Allotment, Books, Claim, FailureCause, NodeStatus, Note, Outcome, Phase, Plan, Reason, Room};
+
+use crate::Settings;
+use crate::command::Command;
+use crate::event::{Event, Record};
+
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct State {
+    now: Time,
+    core: Option<Core>,
+    policy: String,
+}
+
+/// Everything there is once the cluster is defined.
+#[derive(Debug, Clone, PartialEq)]
+struct Core {
+    books: Books,
+    /// What is free physically, whatever the latest plan says.
+    held: Room,
+    /// Since when the policy should be asked; nothing if it need not be.
+    due_since: Option<Time>,
+    /// When the policy asked to be woken.
+    wake_at: Option<Time>,
+    /// Claims that changed since the policy was last asked.
+    changed: Vec<ClaimId>,
+    /// Claims that do not hold what they are meant to hold, and for which nothing is under way yet.
+    unsettled: BTreeSet<ClaimId>,
+    start_deadlines: BTreeSet<(Time, ClaimId)>,
+    /// Claims that are to end without having finished.
+    doomed: Vec<(ClaimId, Outcome)>,
+}
+
+impl State {
+    pub fn replay<'a>(records: impl IntoIterator<Item = &'a Record>) -> State {
+        let mut state = State::default();
+        records.into_iter().for_each(|record| state.apply(record.at, &record.event));
+        state
+    }
+
+    pub fn now(&self) -> Time {
+        self.now
+    }
+
+    /// The name of the policy in force.
+    pub fn policy(&self) -> &str {
+        &self.policy
+    }
+
+    pub fn books(&self) -> &Books {
+        &self.core().books
+    }
+
+    pub fn changed(&self) -> &[ClaimId] {
+        &self.core().changed
+    }
+
+    /// From when on a policy should be asked.
+    pub fn plan_due(&self) -> Option<Time> {
+        [self.core().due_since, self.core().wake_at].into_iter().flatten().min()
+    }
+
+    pub fn first_start_deadline(&self) -> Option<Time> {
+        self.core().start_deadlines.first().map(|&(until, _)| until)
+    }
+
+    /// A run that should have been up by now.
+    pub(crate) fn late_start(&self, now: Time) -> Option<Run> {
+        let &(until, claim) = self.core().start_deadlines.first()?;
+        (until <= now).then(|| self.books().claim(claim).run())
+    }
+
+    pub(crate) fn next_doomed(&self) -> Option<(ClaimId, Outcome)> {
+        self.core().doomed.first().copied()
+    }
+
+    /// Whether a report is news. What an old attempt, or one that is already over, still has to say is not.
+    pub fn accepts(&self, event: &Event) -> bool {
+        let current = |run: &Run| {
+            let claim = self.books().claims().get(run.claim);
+            claim.filter(|claim| claim.run() == *run).map(|claim| &claim.phase)
+        };
+        match event {
+            Event::RunStarted { run } => matches!(current(run), Some(Phase::Starting { .. })),
+            Event::RunStopped { run, .. } => matches!(current(run), Some(Phase::Stopping { .. })),
+            Event::RunFinished { run } | Event::RunFailed { run, .. } => current(run).is_some_and(|phase| {
+                matches!(phase, Phase::Starting { .. } | Phase::Running { .. } | Phase::Stopping { .. })
+            }),
+            Event::NodeChanged { node, .. } => (node.0 as usize) < self.books().cluster.node_count(),
+            _ => true,
+        }
+    }
+
+    /// The only way a state changes.
+    pub fn apply(&mut self, now: Time, event: &Event) {
+        assert!(now >= self.now, "time runs forward: {now} after {}", self.now);
+        self.now = now;
+        match event {
+            Event::ClusterDefined { cluster, queues } => {
+                let books = Books::new((**cluster).clone(), (**queues).clone());
+                self.core = Some(Core::new(books));
+            }
+            Event::PolicyChosen { name } => {
+                self.policy.clone_from(name);
+                self.core_mut().due(now);
+            }
+            event => self.core_mut().apply(now, event),
+        }
+    }
+
+    fn core(&self) -> &Core {
+        self.core.as_ref().expect("a history begins with the definition of its cluster")
+    }
+
+    fn core_mut(&mut self) -> &mut Core {
+        self.core.as_mut().expect("a history begins with the definition of its cluster")
+    }
+
+    /// Plan minus state: what is to be done so that everyone comes to hold what is meant for them. Devices that someone
+    /// must first let go of are promised; the launch follows by itself once they are free.
+    pub(crate) fn commands(&self, now: Time, settings: Settings) -> Vec<Command> {
+        let core = self.core();
+        let order = |&id: &ClaimId| core.next_step(core.books.claim(id), now, settings);
+        core.unsettled.iter().filter_map(order).collect()
+    }
+}
+
+impl Core {
+    fn new(books: Books) -> Core {
+        Core {
+            held: books.room().clone(),
+            books,
+            due_since: None,
+            wake_at: None,
+            changed: Vec::new(),
+            unsettled: BTreeSet::new(),
+            start_deadlines: BTreeSet::new(),
+            doomed: Vec::new(),
+        }
+    }
+
+    fn apply(&mut self, now: Time, event: &Event) {
+        match event {
+            Event::ClusterDefined { .. } | Event::PolicyChosen { .. } => unreachable!("taken by the state itself"),
+            Event::ClaimSubmitted { claim, spec, speed } => {
+                let id = self.books.submit(now, spec.clone(), speed.clone());
+                assert_eq!(id, *claim, "claims are numbered in order of submission");
+                self.touch(id);
+                self.due(now);
+            }
+            Event::ClaimRefused { claim, spec, speed, .. } => {
+                let id = self.books.submit(now, spec.clone(), speed.clone());
+                assert_eq!(id, *claim, "claims are numbered in order of submission");
+                self.end(now, id, Outcome::Refused);
+            }
+            Event::ClaimCancelled { claim } => self.cancel(now, *claim),
+            Event::ClaimEnded { claim, outcome } => {
+                self.doomed.retain(|(doomed, _)| doomed != claim);
+                self.end(now, *claim, *outcome);
+                self.due(now);
+            }
+            Event::NodeJoined { node, kinds } => self.join(now, node, kinds),
+            Event::NodeChanged { node, availability, broken } => {
+                let status = NodeStatus { availability: *availability, broken: *broken };
+                for displaced in self.books.set_status(*node, status) {
+                    self.touch(displaced);
+                }
+                let exist = cluster::Devices::first(u32::from(self.books.cluster.node(*node).gpus));
+                self.held.set_node(*node, exist.without(*broken), status.is_open());
+                self.due(now);
+            }
+            Event::RunStarted { run } => self.started(now, *run),
+            Event::RunStopped { run, done } => {
+                self.books.progress_mut(run.claim).done = *done;
+                self.let_go(now, run.claim);
+            }
+            Event::RunFinished { run } => {
+                self.let_go(now, run.claim);
+                if self.books.claim(run.claim).is_live() {
+                    self.end(now, run.claim, Outcome::Finished);
+                }
+                self.due(now);
+            }
+            Event::RunFailed { run, why, done } => self.failed(now, *run, *why, *done),
+            Event::Planned(plan) => self.planned(now, plan),
+            Event::PlanRefused { .. } => {
+                self.changed.clear();
+                self.due_since = None;
+                self.wake_at = None;
+            }
+            Event::Issued(Command::Launch { run, allotment, until }) => self.launch(now, *run, allotment, *until),
+            Event::Issued(Command::Stop { run, .. }) => self.stop(*run),
+        }
+    }
+
+    fn due(&mut self, now: Time) {
+        self.due_since.get_or_insert(now);
+    }
+
+    /// The policy is to look at this claim again, and the difference between plan and state may be another.
+    fn touch(&mut self, id: ClaimId) {
+        self.changed.push(id);
+        let claim = self.books.claim(id);
+        let unsettled = match (&claim.phase, &claim.target) {
+            (Phase::Waiting, target) => target.is_some(),
+            (Phase::Starting { holds, .. } | Phase::Running { holds, .. }, target) => target.as_ref() != Some(holds),
+            (Phase::Stopping { .. } | Phase::Ended { .. }, _) => false,
+        };
+        if unsettled {
+            self.unsettled.insert(id);
+        } else {
+            self.unsettled.remove(&id);
+        }
+    }
+
+    fn next_step(&self, claim: &Claim, now: Time, settings: Settings) -> Option<Command> {
+        match (&claim.phase, &claim.target) {
+            (Phase::Waiting, Some(target)) => {
+                let run = Run { claim: claim.id, attempt: claim.progress.launches + 1 };
+                let until = now + settings.start_deadline;
+                let free = self.held.fits(&self.books.cluster, &target.placement);
+                free.then(|| Command::Launch { run, allotment: target.clone(), until })
+            }
+            (Phase::Starting { .. } | Phase::Running { .. }, _) => {
+                Some(Command::Stop { run: claim.run(), grace: settings.grace })
+            }
+            _ => None,
+        }
+    }
+
+    fn cancel(&mut self, now: Time, id: ClaimId) {
+        self.books.cancel(id);
+        if self.books.claim(id).holds().is_none() {
+            self.end(now, id, Outcome::Cancelled);
+        } else {
+            self.touch(id);
+        }
+        self.due(now);
+    }
+
+    fn join(&mut self, now: Time, node: &cluster::NodeDraft, kinds: &[cluster::KindDraft]) {
+        let mut cluster = self.books.cluster.clone();
+        let added = cluster.add(node, kinds).expect("a node is examined before it joins");
+        for id in added {
+            self.books.add_node(cluster.clone());
+            self.held.add_node(&cluster, id);
+            let exist = cluster::Devices::first(u32::from(cluster.node(id).gpus));
+            self.held.set_node(id, exist, true);
+        }
+        self.due(now);
+    }
+
+    fn launch(&mut self, now: Time, run: Run, allotment: &Arc<Allotment>, until: Time) {
+        self.held.take(&allotment.placement);
+        let progress = self.books.progress_mut(run.claim);
+        progress.launches += 1;
+        assert_eq!(progress.launches, run.attempt, "attempts are numbered in order");
+        progress.last_launch = Some(now);
+        progress.hold(now, Some(allotment.placement.gpus()));
+        self.books.set_phase(run.claim, Phase::Starting { holds: allotment.clone(), until });
+        self.start_deadlines.insert((until, run.claim));
+        self.touch(run.claim);
+    }
+
+    /// A stop that comes after the run's end only clears away what is left of it.
+    fn stop(&mut self, run: Run) {
+        let claim = self.books.claim(run.claim);
+        let (Phase::Starting { holds, .. } | Phase::Running { holds, .. }) = &claim.phase else { return };
+        let holds = holds.clone();
+        if claim.run() != run {
+            return;
+        }
+        if !claim.cancelled {
+            self.books.progress_mut(run.claim).preemptions += 1;
+        }
+        self.forget_deadline(run.claim);
+        self.books.set_phase(run.claim, Phase::Stopping { holds });
+        self.touch(run.claim);
+    }
+
+    fn started(&mut self, now: Time, run: Run) {
+        let Phase::Starting { holds, .. } = &self.books.claim(run.claim).phase else {
+            panic!("only a run that is starting starts")
+        };
+        let holds = holds.clone();
+        self.forget_deadline(run.claim);
+        self.books.set_phase(run.claim, Phase::Running { holds, since: now });
+        self.touch(run.claim);
+    }
+
+    /// Devices are free again. A cancelled claim ends by that.
+    fn let_go(&mut self, now: Time, id: ClaimId) {
+        let holds = self.books.claim(id).holds().expect("a run holds something until it ends").clone();
+        self.held.give(&holds.placement);
+        self.forget_deadline(id);
+        self.books.charge(now, id, None);
+        self.books.set_phase(id, Phase::Waiting);
+        if self.books.claim(id).cancelled {
+            self.end(now, id, Outcome::Cancelled);
+        } else {
+            self.touch(id);
+        }
+    }
+
+    /// It loses its place too: whoever decides next says where it goes on.
+    fn failed(&mut self, now: Time, run: Run, why: FailureCause, done: u64) {
+        let progress = self.books.progress_mut(run.claim);
+        progress.done = done;
+        if matches!(why, FailureCause::Crash | FailureCause::StartTimeout) {
+            progress.crashes += 1;
+        }
+        self.books.allot(run.claim, None);
+        self.let_go(now, run.claim);
+        let claim = self.books.claim(run.claim);
+        if claim.is_live() {
+            if claim.progress.crashes > claim.spec.recovery.retries {
+                self.doomed.push((run.claim, Outcome::GivenUp));
+            }
+            self.books.note(run.claim, Note { reason: Reason::Backoff, chosen: None, obstacle: None });
+        }
+        self.due(now);
+    }
+
+    fn planned(&mut self, now: Time, plan: &Plan) {
+        self.changed.clear();
+        self.due_since = None;
+        // A policy cannot ask to be woken in the past, or time would stand still.
+        self.wake_at = plan.wake_at.map(|at| at.max(now + Span::from_millis(1)));
+        for (id, _) in &plan.changes {
+            self.books.allot(*id, None);
+        }
+        for (id, target) in &plan.changes {
+            self.books.allot(*id, target.clone());
+            self.touch(*id);
+        }
+        for (id, note) in &plan.notes {
+            self.books.note(*id, *note);
+        }
+        for (id, numbers) in &plan.memory {
+            self.books.remember(*id, numbers.clone());
+        }
+    }
+
+    fn end(&mut self, now: Time, id: ClaimId, outcome: Outcome) {
+        for dependent in self.books.end(now, id, outcome) {
+            let claim = self.books.claim(dependent);
+            if outcome != Outcome::Finished && claim.is_live() {
+                let entry = (dependent, Outcome::DependencyFailed);
+                if !self.doomed.contains(&entry) {
+                    self.doomed.push(entry);
+                }
+            } else if claim.is_eligible() {
+                self.touch(dependent);
+            }
+        }
+        self.touch(id);
+    }
+
+    fn forget_deadline(&mut self, id: ClaimId) {
+        if let Phase::Starting { until, .. } = self.books.claim(id).phase {
+            self.start_deadlines.remove(&(until, id));
+        }
+    }
+}

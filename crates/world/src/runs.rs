@@ -1,0 +1,278 @@
+//! The runs that are under way, how far each job has really come, and how fast it moves.
+
+use std::sync::Arc;
+
+use cluster::{ClaimId, Cluster, Devices, NodeId, Run, Span, Time};
+use perf::{Interference, Neighbours, Situation, TrueJob};
+use plan::Allotment;
+
+#[derive(Debug)]
+pub(crate) struct Runs {
+    interference: Interference,
+    jobs: Vec<JobState>,
+    /// Claims with a run on a node.
+    on_node: Vec<Vec<ClaimId>>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct JobState {
+    run: Option<ActiveRun>,
+    /// The newest attempt ever launched.
+    attempt: u32,
+    /// Iterations that survive whatever happens.
+    saved: f64,
+}
+
+#[derive(Debug, Clone)]
+struct ActiveRun {
+    allotment: Arc<Allotment>,
+    stage: Stage,
+    /// Iterations at the anchor; since then progress is the rate times the time that has passed.
+    at_anchor: f64,
+    anchor: Time,
+    begun: Time,
+    /// Iterations per second, neighbours and periodic checkpoints included.
+    rate: f64,
+    /// The rate without neighbours.
+    undisturbed: f64,
+    /// Counts changes of the rate: an end expected under an older one does not come.
+    version: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stage {
+    Starting,
+    Running,
+    Stopping,
+}
+
+impl Runs {
+    pub(crate) fn new(jobs: usize, interference: Interference) -> Runs {
+        Runs { interference, jobs: vec![JobState::default(); jobs], on_node: Vec::new() }
+    }
+
+    /// Whether this attempt, or a later one, was launched before.
+    pub(crate) fn knows(&self, run: Run) -> bool {
+        run.attempt <= self.job(run.claim).attempt
+    }
+
+    pub(crate) fn current(&self, claim: ClaimId) -> Option<Run> {
+        let job = self.job(claim);
+        job.run.as_ref().map(|_| Run { claim, attempt: job.attempt })
+    }
+
+    pub(crate) fn stage(&self, run: Run) -> Option<Stage> {
+        let job = self.job(run.claim);
+        job.run.as_ref().filter(|_| job.attempt == run.attempt).map(|active| active.stage)
+    }
+
+    pub(crate) fn is_at(&self, run: Run, version: u32) -> bool {
+        let active = self.job(run.claim).run.as_ref();
+        self.stage(run) == Some(Stage::Running) && active.is_some_and(|active| active.version == version)
+    }
+
+    pub(crate) fn launch(&mut self, run: Run, allotment: Arc<Allotment>) {
+        for node in allotment.placement.nodes() {
+            let node = node.0 as usize;
+            if self.on_node.len() <= node {
+                self.on_node.resize_with(node + 1, Vec::new);
+            }
+            self.on_node[node].push(run.claim);
+        }
+        let job = &mut self.jobs[run.claim.0 as usize];
+        assert!(job.run.is_none(), "run {run} is launched while another is under way");
+        job.attempt = run.attempt;
+        job.run = Some(ActiveRun {
+            allotment,
+            stage: Stage::Starting,
+            at_anchor: job.saved,
+            anchor: Time::ZERO,
+            begun: Time::ZERO,
+            rate: 0.0,
+            undisturbed: 0.0,
+            version: 0,
+        });
+    }
+
+    /// The first step. False if the run was stopped or lost before it came.
+    pub(crate) fn begin(&mut self, now: Time, run: Run, truth: &TrueJob, cluster: &Cluster) -> bool {
+        if self.stage(run) != Some(Stage::Starting) {
+            return false;
+        }
+        let interference = self.factor(run.claim);
+        let active = self.active_mut(run.claim);
+        let situation = Situation::placed(&truth.spec, &active.allotment.placement, active.allotment.batch, cluster);
+        active.undisturbed = truth.truth.speed.rate(&situation).unwrap_or(0.0) * useful_share(truth);
+        active.rate = active.undisturbed * interference;
+        active.stage = Stage::Running;
+        active.anchor = now;
+        active.begun = now;
+        true
+    }
+
+    /// How long a running job still needs at its present rate; `None` if it will never end.
+    pub(crate) fn time_left(&self, claim: ClaimId, truth: &TrueJob) -> Option<(Run, u32, Span)> {
+        let active = self.job(claim).run.as_ref()?;
+        let left = truth.truth.iterations as f64 - active.at_anchor;
+        let run = Run { claim, attempt: self.job(claim).attempt };
+        (active.rate > 0.0).then(|| (run, active.version, span_of((left / active.rate).max(0.0))))
+    }
+
+    /// Tells a run to stop: how long that takes, and how many iterations will be saved. `None` if there is nothing to
+    /// stop.
+    pub(crate) fn stop(&mut self, now: Time, run: Run, truth: &TrueJob, grace: Span) -> Option<(Span, u64)> {
+        let stage = self.stage(run).filter(|&stage| stage != Stage::Stopping)?;
+        let cost = truth.spec.recovery.checkpoint_cost;
+        let (after, saved) = match stage {
+            Stage::Running if cost <= grace => (cost, self.done(now, run.claim)),
+            Stage::Running => (grace, self.last_saved(now, run.claim, truth)),
+            Stage::Starting | Stage::Stopping => (Span::ZERO, self.job(run.claim).saved),
+        };
+        let job = &mut self.jobs[run.claim.0 as usize];
+        job.saved = saved.min(truth.truth.iterations as f64);
+        job.run.as_mut().expect("a stage belongs to a run").stage = Stage::Stopping;
+        Some((after, job.saved as u64))
+    }
+
+    /// The run is gone, and with it what was not saved.
+    pub(crate) fn crash(&mut self, now: Time, claim: ClaimId, truth: &TrueJob) -> u64 {
+        let running = self.job(claim).run.as_ref().is_some_and(|active| active.stage == Stage::Running);
+        if running {
+            let saved = self.last_saved(now, claim, truth);
+            self.jobs[claim.0 as usize].saved = saved;
+        }
+        self.lose(claim)
+    }
+
+    /// The run is gone; what is saved stays.
+    pub(crate) fn lose(&mut self, claim: ClaimId) -> u64 {
+        self.remove(claim);
+        self.job(claim).saved as u64
+    }
+
+    pub(crate) fn remove(&mut self, claim: ClaimId) {
+        let active = self.jobs[claim.0 as usize].run.take().expect("what is removed was there");
+        for node in active.allotment.placement.nodes() {
+            self.on_node[node.0 as usize].retain(|&other| other != claim);
+        }
+    }
+
+    pub(crate) fn on_node(&self, node: NodeId) -> Vec<ClaimId> {
+        self.on_node.get(node.0 as usize).cloned().unwrap_or_default()
+    }
+
+    pub(crate) fn on_device(&self, node: NodeId, gpu: u8) -> Vec<ClaimId> {
+        let uses = |claim: &ClaimId| self.devices_on(*claim, node).contains(Devices::one(gpu));
+        self.on_node(node).into_iter().filter(uses).collect()
+    }
+
+    /// The nodes on which others feel the claim; none if nobody feels anybody.
+    pub(crate) fn shared_nodes(&self, claim: ClaimId) -> Vec<NodeId> {
+        let allotment = self.job(claim).run.as_ref().filter(|_| !self.interference.is_none());
+        allotment.map_or(Vec::new(), |active| active.allotment.placement.nodes().collect())
+    }
+
+    /// Rates of the runs on these nodes, after someone came or went there. Returns whose rate has changed.
+    pub(crate) fn update_rates(&mut self, now: Time, nodes: &[NodeId]) -> Vec<ClaimId> {
+        let on_nodes = nodes.iter().flat_map(|node| &self.on_node[node.0 as usize]);
+        let mut running: Vec<ClaimId> = on_nodes.copied().filter(|&claim| self.is_computing(claim)).collect();
+        running.sort_unstable();
+        running.dedup();
+        running.retain(|&claim| {
+            let factor = self.factor(claim);
+            let done = self.done(now, claim);
+            let active = self.active_mut(claim);
+            let rate = active.undisturbed * factor;
+            let changes = rate != active.rate;
+            if changes {
+                active.at_anchor = done;
+                active.anchor = now;
+                active.rate = rate;
+                active.version += 1;
+            }
+            changes
+        });
+        running
+    }
+
+    /// What neighbours leave of the undisturbed rate.
+    fn factor(&self, claim: ClaimId) -> f64 {
+        if self.interference.is_none() {
+            return 1.0;
+        }
+        let allotment = &self.job(claim).run.as_ref().expect("only what runs has neighbours").allotment;
+        let mut neighbours = Neighbours::default();
+        let mut seen = vec![claim];
+        for node in allotment.placement.nodes() {
+            let mine = self.devices_on(claim, node);
+            for &other in &self.on_node[node.0 as usize] {
+                if self.is_computing(other) && !seen.contains(&other) {
+                    seen.push(other);
+                    match self.devices_on(other, node).overlaps(mine) {
+                        true => neighbours.same_gpu += 1,
+                        false => neighbours.same_node += 1,
+                    }
+                }
+            }
+        }
+        self.interference.factor(neighbours)
+    }
+
+    fn is_computing(&self, claim: ClaimId) -> bool {
+        self.job(claim).run.as_ref().is_some_and(|active| active.stage == Stage::Running)
+    }
+
+    fn devices_on(&self, claim: ClaimId, node: NodeId) -> Devices {
+        let Some(active) = &self.job(claim).run else { return Devices::NONE };
+        let here = active.allotment.placement.slots().iter().filter(|slot| slot.node == node);
+        here.fold(Devices::NONE, |devices, slot| devices.union(slot.slices.devices))
+    }
+
+    /// Iterations done by now.
+    fn done(&self, now: Time, claim: ClaimId) -> f64 {
+        let active = self.job(claim).run.as_ref().expect("only what runs makes progress");
+        active.at_anchor + active.rate * now.since(active.anchor).as_millis() as f64 / 1000.0
+    }
+
+    /// Iterations in the newest whole checkpoint: of this run, or what it started from.
+    fn last_saved(&self, now: Time, claim: ClaimId, truth: &TrueJob) -> f64 {
+        let job = self.job(claim);
+        let Some(every) = truth.spec.recovery.checkpoint_every.filter(|every| !every.is_zero()) else {
+            return job.saved;
+        };
+        let active = job.run.as_ref().expect("only what runs saves");
+        let period = every + truth.spec.recovery.checkpoint_cost;
+        let running = now.since(active.begun).as_millis();
+        let whole = running / period.as_millis() * period.as_millis();
+        if whole == 0 {
+            return job.saved;
+        }
+        // Progress at the time of the save, as if the present rate had held since then.
+        let since_save = (running - whole) as f64 / 1000.0;
+        (self.done(now, claim) - active.rate * since_save).max(job.saved)
+    }
+
+    fn job(&self, claim: ClaimId) -> &JobState {
+        &self.jobs[claim.0 as usize]
+    }
+
+    fn active_mut(&mut self, claim: ClaimId) -> &mut ActiveRun {
+        self.jobs[claim.0 as usize].run.as_mut().expect("the claim has a run")
+    }
+}
+
+/// The share of a run's time that is not spent on periodic checkpoints.
+pub(crate) fn useful_share(job: &TrueJob) -> f64 {
+    let recovery = job.spec.recovery;
+    recovery
+        .checkpoint_every
+        .filter(|every| !every.is_zero())
+        .map_or(1.0, |every| every.as_secs_f64() / (every + recovery.checkpoint_cost).as_secs_f64())
+}
+
+/// Whole milliseconds, rounded up, except for what is only rounding error.
+pub(crate) fn span_of(secs: f64) -> Span {
+    let millis = secs * 1000.0;
+    let whole = millis.round();
+    Span::from_millis(if (millis - whole).abs() < 1e-6 { whole as u64 } else { millis.ceil() as u64 })
+}

@@ -1,0 +1,32 @@
+//! Things that happen from outside at a given time: nodes that come and go, jobs that are cancelled.
+
+use cluster::{KindDraft, NodeDraft, NodeId, Time};
+
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Script {
+    occurrences: Vec<(Time, Occurrence)>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Occurrence {
+    /// The user of this job, by its order in the workload, no longer wants it.
+    Cancel(u32),
+    Drain(NodeId),
+    Reopen(NodeId),
+    Remove(NodeId),
+    Add {
+        node: Box<NodeDraft>,
+        kinds: Vec<KindDraft>,
+    },
+}
+
+impl Script {
+    pub fn then(mut self, at: Time, occurrence: Occurrence) -> Script {
+        self.occurrences.push((at, occurrence));
+        self
+    }
+
+    pub(crate) fn occurrences(&self) -> impl Iterator<Item = (Time, Occurrence)> {
+        self.occurrences.iter().cloned()
+    }
+}
