@@ -1,1 +1,56 @@
-fn main() {}
+//! All automation: `cargo xtask tidy | docs | data-checks | nightly`.
+
+mod data_checks;
+mod docs;
+mod nightly;
+mod tidy;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use clap::Parser;
+
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", about = "Automation of the Moira repository")]
+enum Task {
+    /// Check the rules of the house that no compiler checks
+    Tidy,
+    /// Write the pages that are generated from the code; with --check, only see whether they are up to date
+    Docs {
+        #[arg(long)]
+        check: bool,
+    },
+    /// Compare with public traces and with outputs of the authors' programs, which lie beside the repository
+    DataChecks {
+        #[arg(long, value_name = "DIR")]
+        data: PathBuf,
+    },
+    /// The long hunts: thousands of random histories, and the data checks if there is data
+    Nightly {
+        #[arg(long, value_name = "DIR")]
+        data: Option<PathBuf>,
+        /// Random histories for each property
+        #[arg(long, default_value_t = 500)]
+        cases: u32,
+    },
+}
+
+fn main() -> Result<()> {
+    match Task::parse() {
+        Task::Tidy => tidy::run(&root()),
+        Task::Docs { check } => docs::run(&root(), check),
+        Task::DataChecks { data } => data_checks::run(&data),
+        Task::Nightly { data, cases } => nightly::run(&root(), data.as_deref(), cases),
+    }
+}
+
+/// The root of the repository.
+fn root() -> PathBuf {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
+    manifest.parent().expect("xtask lies in the repository").to_path_buf()
+}
+
+#[allow(clippy::print_stdout, reason = "a task talks to whoever runs it")]
+fn say(text: &str) {
+    println!("{text}");
+}

@@ -146,8 +146,8 @@ impl fmt::Display for Refusal {
             Refusal::Ended(claim) => write!(f, "job {claim} has already ended or been cancelled"),
             Refusal::UnknownQueue => f.write_str("there is no such queue"),
             Refusal::UnknownKind => f.write_str("there is no such kind of GPU"),
-            Refusal::DependencyNeverFinishes(claim) => {
-                write!(f, "job {claim}, which must finish first, is unknown or has ended without finishing")
+            Refusal::DependencyNeverFinishes(_) => {
+                f.write_str("a job that must finish first is unknown or has ended without finishing")
             }
             Refusal::Impossible(obstruction) => obstruction.fmt(f),
             Refusal::UnknownNode(node) => write!(f, "there is no {node}"),

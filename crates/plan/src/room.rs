@@ -91,7 +91,7 @@ impl Room {
         self.leave(slot.node);
         let node = &mut self.nodes[slot.node.0 as usize];
         node.millicores = node.millicores.checked_sub(slot.millicores).expect("cores are free before they are taken");
-        node.memory = node.memory - slot.memory;
+        node.memory -= slot.memory;
         let devices = slot.slices.devices;
         if slot.slices.grain == Grain::Whole {
             assert!(!node.taken.overlaps(devices), "devices {devices} of {} are taken twice", slot.node);
@@ -264,7 +264,7 @@ fn give_part(partial: &mut BTreeMap<(NodeId, u8), Partial>, device: (NodeId, u8)
         }
         (Partial::Shares { thousandths, memory }, Grain::Share { thousandths: less, memory: freed }) => {
             *thousandths -= u32::from(less);
-            *memory = *memory - freed;
+            *memory -= freed;
             *thousandths == 0
         }
         _ => panic!("what is given back is of the grain that was taken"),
@@ -303,12 +303,11 @@ impl Trial {
         let device_memory = node.kind.map_or(Bytes::ZERO, |kind| cluster.kind(kind).memory);
         for device in devices.iter() {
             let key = (slot.node, device);
-            if !self.parts.contains_key(&key) {
-                if let Some(&part) = room.partial.get(&key) {
-                    self.parts.insert(key, part);
-                } else if node.taken.union(*taken).contains(Devices::one(device)) {
-                    return false;
-                }
+            match room.partial.get(&key) {
+                _ if self.parts.contains_key(&key) => {}
+                Some(&part) => drop(self.parts.insert(key, part)),
+                None if node.taken.union(*taken).contains(Devices::one(device)) => return false,
+                None => {}
             }
             if self.parts.get(&key).is_some_and(|part| part.left(slot.slices.grain, device_memory).is_none()) {
                 return false;

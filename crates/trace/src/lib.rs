@@ -1,1 +1,33 @@
+//! Workloads: jobs with the truth about them, from tables, from public traces, or drawn from a seed; and the clusters
+//! they run on, from files or by name.
+//!
+//! Part of the shell: it reads and writes files. It knows neither policies nor the engine.
 
+mod cluster_file;
+mod csv;
+mod csv_out;
+mod depend;
+mod error;
+mod load;
+mod philly;
+mod synthetic;
+mod table;
+
+pub use cluster_file::{CLUSTERS, load_cluster};
+pub use csv::read_csv;
+pub use csv_out::write_csv;
+pub use error::Error;
+pub use load::{WORKLOADS, is_file, load_workload};
+pub use philly::read_philly;
+pub use synthetic::{Arrivals, Durations, Synthetic};
+
+use perf::TrueJob;
+
+/// Jobs to be run, in order of submission; `spec.after` names them by their position in that order.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Workload {
+    pub name: String,
+    pub jobs: Vec<TrueJob>,
+    /// What was taken for granted where the source does not say it; to be printed with every result.
+    pub assumptions: Vec<String>,
+}

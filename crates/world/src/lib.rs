@@ -12,7 +12,8 @@ use std::sync::Arc;
 
 use cluster::{ClaimId, Cluster, Devices, Invalid, NodeId, Span, Time};
 use engine::{Command, Event, Input, Request};
-use perf::{Interference, TrueJob, Truth};
+pub use perf::Interference;
+use perf::{TrueJob, Truth};
 use plan::{Availability, FailureCause};
 
 use crate::faults::FaultSource;

@@ -71,7 +71,11 @@ impl Runs {
         self.stage(run) == Some(Stage::Running) && active.is_some_and(|active| active.version == version)
     }
 
+    /// Workers are being started. What was left of an earlier run, one that never came up in time, is gone by then.
     pub(crate) fn launch(&mut self, run: Run, allotment: Arc<Allotment>) {
+        if self.current(run.claim).is_some() {
+            self.remove(run.claim);
+        }
         for node in allotment.placement.nodes() {
             let node = node.0 as usize;
             if self.on_node.len() <= node {
@@ -80,7 +84,6 @@ impl Runs {
             self.on_node[node].push(run.claim);
         }
         let job = &mut self.jobs[run.claim.0 as usize];
-        assert!(job.run.is_none(), "run {run} is launched while another is under way");
         job.attempt = run.attempt;
         job.run = Some(ActiveRun {
             allotment,

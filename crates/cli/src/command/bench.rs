@@ -1,0 +1,207 @@
+//! `moira bench`: how fast Moira itself is. Figures depend on the machine, so they are printed with it and with a fixed
+//! calibration loop, and never go into a report.
+
+use std::fs;
+use std::hint::black_box;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use rustix::time::{ClockId, clock_gettime};
+use serde::Serialize;
+use sim::{Setup, simulate};
+
+use crate::failure::Failure;
+use crate::options::{self, Output, Scene};
+use crate::render;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Bench {
+    /// Simulate on one thread and print jobs, events, decisions, CPU seconds and memory; without a workload, generated
+    /// ones of growing length at a load of 0.8
+    Sim(BenchSim),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchSim {
+    /// A policy to measure; may be repeated
+    #[arg(long = "policy", value_name = "NAME", default_values = ["fifo", "tiresias"])]
+    policies: Vec<String>,
+    /// A cluster to measure on; may be repeated
+    #[arg(long = "cluster", value_name = "NAME|FILE", default_values = ["64x8 v100"])]
+    clusters: Vec<String>,
+    /// A workload; may be repeated
+    #[arg(
+        long = "workload",
+        value_name = "NAME|FORMAT:PATH",
+        default_values = ["steady:jobs=10000,load=0.8", "steady:jobs=100000,load=0.8", "steady:jobs=1000000,load=0.8"]
+    )]
+    workloads: Vec<String>,
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
+}
+
+/// One measured simulation.
+#[derive(Debug, Serialize)]
+struct Measured {
+    policy: String,
+    cluster: String,
+    workload: String,
+    jobs: usize,
+    /// Jobs that had to wait for devices.
+    waited: usize,
+    events: u64,
+    decisions: u64,
+    cpu_s: f64,
+    jobs_per_cpu_s: f64,
+    /// CPU time over n log2 n, in nanoseconds: does not grow if cost grows no worse than that.
+    cpu_ns_per_n_log_n: f64,
+    /// Of the process so far.
+    peak_memory_mib: Option<f64>,
+}
+
+#[derive(Debug, Serialize)]
+struct BenchReport {
+    schema: &'static str,
+    cpu: String,
+    /// CPU seconds of a fixed loop of a thousand million steps, to compare machines by.
+    calibration_s: f64,
+    runs: Vec<Measured>,
+}
+
+impl Bench {
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        match self {
+            Bench::Sim(bench) => bench.run(),
+        }
+    }
+}
+
+impl BenchSim {
+    fn run(self) -> Result<(), Failure> {
+        let mut report =
+            BenchReport { schema: "moira.bench/1", cpu: cpu_model(), calibration_s: calibrate(), runs: Vec::new() };
+        for workload in &self.workloads {
+            for cluster in &self.clusters {
+                let scene = Scene {
+                    cluster: cluster.clone(),
+                    workload: workload.clone(),
+                    world: None,
+                    threads: None,
+                    output: self.output,
+                };
+                let site = scene.site()?;
+                let loaded = trace::load_workload(workload, &site.cluster, &site.queues, self.seed);
+                let setup = Setup::new(site.cluster, site.queues, loaded.map_err(options::of_source)?.jobs);
+                for policy in &self.policies {
+                    report.runs.push(measure(&setup, policy, &site.name, workload)?);
+                }
+            }
+        }
+        print(&report, self.output)
+    }
+}
+
+fn measure(setup: &Setup, policy: &str, cluster: &str, workload: &str) -> Result<Measured, Failure> {
+    let config = options::policy(policy)?;
+    let built = config.build().map_err(Failure::usage)?;
+    let (mut events, mut decisions) = (0_u64, 0_u64);
+    let before = cpu_time();
+    let state = simulate(setup, policy, built, |_, event| {
+        events += 1;
+        decisions += u64::from(matches!(event, engine::Event::Planned(_)));
+    });
+    let cpu_s = (cpu_time() - before).as_secs_f64();
+    let state = state.map_err(Failure::new)?;
+    let waited = state.books().claims().iter().filter(|claim| claim.progress.last_launch > Some(claim.submitted));
+    let jobs = setup.jobs.len();
+    Ok(Measured {
+        policy: policy.into(),
+        cluster: cluster.into(),
+        workload: workload.into(),
+        jobs,
+        waited: waited.count(),
+        events,
+        decisions,
+        cpu_s,
+        jobs_per_cpu_s: jobs as f64 / cpu_s,
+        cpu_ns_per_n_log_n: cpu_s * 1e9 / (jobs as f64 * (jobs as f64).log2()),
+        peak_memory_mib: peak_memory_mib(),
+    })
+}
+
+fn print(report: &BenchReport, output: Output) -> Result<(), Failure> {
+    let row = |run: &Measured| {
+        vec![
+            run.policy.clone(),
+            run.cluster.clone(),
+            run.workload.clone(),
+            run.jobs.to_string(),
+            run.waited.to_string(),
+            run.events.to_string(),
+            run.decisions.to_string(),
+            format!("{:.3}", run.cpu_s),
+            format!("{:.0}", run.jobs_per_cpu_s),
+            format!("{:.1}", run.cpu_ns_per_n_log_n),
+            run.peak_memory_mib.map_or("unknown".into(), |mib| format!("{mib:.0}")),
+        ]
+    };
+    let columns = [
+        "policy",
+        "cluster",
+        "workload",
+        "jobs",
+        "waited",
+        "events",
+        "decisions",
+        "cpu_s",
+        "jobs_per_cpu_s",
+        "ns_per_nlogn",
+        "peak_mib",
+    ];
+    match output {
+        Output::Json => {
+            let text = serde_json::to_string(report).expect("a report can be written as JSON");
+            render::line(&text)
+        }
+        Output::Csv => {
+            render::csv_line(&columns)?;
+            report.runs.iter().try_for_each(|run| render::csv_line(&row(run)))
+        }
+        Output::Table => {
+            render::line(&format!("CPU: {}; calibration loop: {:.2} s", report.cpu, report.calibration_s))?;
+            render::table(&columns.map(|column| column), report.runs.iter().map(row))
+        }
+    }
+}
+
+/// CPU time of this process, all threads together.
+fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+fn calibrate() -> f64 {
+    let before = cpu_time();
+    let mut x = 1_u64;
+    for step in 0..1_000_000_000_u64 {
+        x = black_box(x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(step));
+    }
+    black_box(x);
+    (cpu_time() - before).as_secs_f64()
+}
+
+fn cpu_model() -> String {
+    let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
+    model.map_or("unknown".into(), |(_, name)| name.trim().into())
+}
+
+/// The most memory this process has had at once; unknown where the system does not say.
+fn peak_memory_mib() -> Option<f64> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kib: f64 = line.trim().trim_end_matches("kB").trim().parse().ok()?;
+    Some(kib / 1024.0)
+}

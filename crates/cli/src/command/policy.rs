@@ -1,0 +1,96 @@
+//! `moira policy`: what there is, and what one of them does.
+
+use clap::{Args, Subcommand};
+use policies::{POLICIES, PolicyConfig};
+
+use crate::failure::Failure;
+use crate::options::Output;
+use crate::render;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PolicyCommand {
+    /// List the policies
+    Ls(Ls),
+    /// Show one policy: its paper, its idea, its parameters
+    Show(Show),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Ls {
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Show {
+    #[arg(value_name = "NAME")]
+    name: String,
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
+}
+
+impl PolicyCommand {
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        match self {
+            PolicyCommand::Ls(ls) => ls.run(),
+            PolicyCommand::Show(show) => show.run(),
+        }
+    }
+}
+
+impl Ls {
+    fn run(self) -> Result<(), Failure> {
+        match self.output {
+            Output::Table => render::table(
+                &["NAME", "SUMMARY", "PAPER"],
+                POLICIES.iter().map(|entry| vec![entry.name.into(), entry.summary.into(), entry.citation.into()]),
+            ),
+            Output::Json => {
+                let policies: Vec<_> = POLICIES.iter().map(json).collect();
+                render::line(&serde_json::json!({ "schema": "moira.policies/1", "policies": policies }).to_string())
+            }
+            Output::Csv => {
+                render::line("name,summary,paper")?;
+                POLICIES.iter().try_for_each(|entry| render::csv_line(&[entry.name, entry.summary, entry.citation]))
+            }
+        }
+    }
+}
+
+impl Show {
+    fn run(self) -> Result<(), Failure> {
+        let entry = PolicyConfig::named(&self.name).entry().map_err(Failure::usage)?;
+        match self.output {
+            Output::Json => render::line(&json(entry).to_string()),
+            Output::Csv => {
+                render::line("parameter,default,help")?;
+                entry
+                    .parameters
+                    .iter()
+                    .try_for_each(|parameter| render::csv_line(&[parameter.name, parameter.default, parameter.help]))
+            }
+            Output::Table => {
+                render::line(entry.header().trim_end())?;
+                if entry.parameters.is_empty() {
+                    return Ok(());
+                }
+                render::line("\nParameters (--set KEY=VALUE):")?;
+                let row = |parameter: &policies::Parameter| {
+                    vec![parameter.name.into(), parameter.default.into(), parameter.help.into()]
+                };
+                render::table(&["KEY", "DEFAULT", "MEANING"], entry.parameters.iter().map(row))
+            }
+        }
+    }
+}
+
+fn json(entry: &policies::Entry) -> serde_json::Value {
+    let parameter = |parameter: &policies::Parameter| serde_json::json!({ "name": parameter.name, "default": parameter.default, "help": parameter.help });
+    serde_json::json!({
+        "name": entry.name,
+        "summary": entry.summary,
+        "paper": entry.citation,
+        "stable": entry.stable,
+        "parameters": entry.parameters.iter().map(parameter).collect::<Vec<_>>(),
+    })
+}

@@ -1,0 +1,51 @@
+//! How a command ends when it cannot do what was asked: one line that says what to do, and an exit code.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+/// Exit code 1 for a failure, 2 for wrong usage.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    code: u8,
+    message: String,
+}
+
+impl Failure {
+    /// Something that was asked for rightly could not be done.
+    pub(crate) fn new(error: impl Into<anyhow::Error>) -> Failure {
+        Failure { code: 1, message: one_line(&format!("{:#}", error.into())) }
+    }
+
+    /// It was asked for wrongly.
+    pub(crate) fn usage(message: impl std::fmt::Display) -> Failure {
+        Failure { code: 2, message: one_line(&message.to_string()) }
+    }
+
+    /// Clap's own words, in one line.
+    pub(crate) fn of_parsing(error: &clap::Error) -> Failure {
+        let text = error.render().to_string();
+        let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+        let telling = lines.filter(|line| !line.starts_with("Usage:") && !line.starts_with("For more information"));
+        let message = telling.collect::<Vec<_>>().join("; ");
+        Failure::usage(message.strip_prefix("error: ").unwrap_or(&message))
+    }
+
+    pub(crate) fn report(self, json: bool) -> ExitCode {
+        if json {
+            let object = serde_json::json!({ "error": self.message });
+            writeln!(std::io::stdout(), "{object}").ok();
+        }
+        writeln!(std::io::stderr(), "error: {}", self.message).ok();
+        ExitCode::from(self.code)
+    }
+}
+
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Failure {
+        Failure::new(error)
+    }
+}
+
+fn one_line(text: &str) -> String {
+    text.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ")
+}

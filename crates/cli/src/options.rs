@@ -1,0 +1,203 @@
+//! Options that several commands share, and what they mean.
+
+use std::path::Path;
+
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use cluster::{Cluster, Invalid, NodeDraft, QueueTree, Span, Time};
+use policies::PolicyConfig;
+use serde::Deserialize;
+use world::{Circumstances, Faults, Interference, Occurrence, Script};
+
+use crate::failure::Failure;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum Output {
+    /// For eyes
+    #[default]
+    Table,
+    /// For programs; schema `moira.report/1`
+    Json,
+    /// One line a run
+    Csv,
+}
+
+/// Where to run what.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Scene {
+    /// A cluster: a name (demo, philly, small, homogeneous-64), a short form like "6x4 t4, 3x8 a100", or a TOML file
+    #[arg(long, default_value = "demo", value_name = "NAME|FILE")]
+    pub(crate) cluster: String,
+    /// A workload: a generator (demo, philly-like, steady:jobs=10000,load=0.8) or a file as FORMAT:PATH (csv, philly)
+    #[arg(long, default_value = "demo", value_name = "NAME|FORMAT:PATH")]
+    pub(crate) workload: String,
+    /// A TOML file that says what befalls the cluster: [faults] and [interference]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) world: Option<std::path::PathBuf>,
+    /// Threads to use; also by RAYON_NUM_THREADS. The results do not depend on it
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) threads: Option<u16>,
+    #[arg(short, long, value_enum, default_value_t)]
+    pub(crate) output: Output,
+}
+
+/// A cluster with its queues and the name it goes by.
+#[derive(Debug)]
+pub(crate) struct Site {
+    pub(crate) name: String,
+    pub(crate) cluster: Cluster,
+    pub(crate) queues: QueueTree,
+}
+
+/// The file behind `--world`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct WorldFile {
+    faults: Faults,
+    interference: Interference,
+    events: Vec<EventLine>,
+}
+
+/// One thing that happens at a time; exactly one of the words says what.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EventLine {
+    at_s: f64,
+    drain: Option<String>,
+    reopen: Option<String>,
+    remove: Option<String>,
+    /// The number of a job in the workload, from 0.
+    cancel: Option<u32>,
+    add: Option<NodeDraft>,
+}
+
+impl Scene {
+    pub(crate) fn site(&self) -> Result<Site, Failure> {
+        let (cluster, queues, name) = trace::load_cluster(&self.cluster).map_err(of_source)?;
+        Ok(Site { name, cluster, queues })
+    }
+
+    /// What befalls the cluster; nothing if no file says so.
+    pub(crate) fn circumstances(&self, site: &Site) -> Result<Circumstances, Failure> {
+        let Some(path) = &self.world else { return Ok(Circumstances::default()) };
+        let text = read_small(path)?;
+        let file: WorldFile = toml::from_str(&text).map_err(|error| of_toml(path, &text, &error))?;
+        let mut cluster = site.cluster.clone();
+        let mut script = Script::default();
+        for (index, event) in file.events.into_iter().enumerate() {
+            let (at, occurrence) = event.read(&mut cluster).map_err(|invalid| {
+                Failure::new(anyhow::anyhow!("{}: {}", path.display(), invalid.within("events", index)))
+            })?;
+            script = script.then(at, occurrence);
+        }
+        let circumstances = Circumstances { seed: 0, faults: file.faults, interference: file.interference, script };
+        let fault = |invalid: Invalid| Failure::new(anyhow::anyhow!("{}: {invalid}", path.display()));
+        circumstances.faults.check().map_err(fault)?;
+        circumstances.interference.check().map_err(fault)?;
+        Ok(circumstances)
+    }
+
+    /// Sets the number of threads for everything that follows.
+    pub(crate) fn set_threads(&self) -> Result<(), Failure> {
+        let Some(threads) = self.threads else { return Ok(()) };
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(usize::from(threads));
+        pool.build_global().context("cannot start the threads").map_err(Failure::new)
+    }
+}
+
+impl EventLine {
+    fn read(self, cluster: &mut Cluster) -> Result<(Time, Occurrence), Invalid> {
+        if !(0.0..1e12).contains(&self.at_s) {
+            return Err(Invalid::new("events.at_s", "a number of seconds of at least 0", self.at_s));
+        }
+        let at = Time::ZERO + Span::from_secs_f64(self.at_s);
+        let node = |field: &str, name: String| {
+            let known = cluster.node_named(&name);
+            known.ok_or_else(|| Invalid::new(field, "the name of a node of the cluster", name))
+        };
+        let occurrence = match (self.drain, self.reopen, self.remove, self.cancel, self.add) {
+            (Some(name), None, None, None, None) => Occurrence::Drain(node("events.drain", name)?),
+            (None, Some(name), None, None, None) => Occurrence::Reopen(node("events.reopen", name)?),
+            (None, None, Some(name), None, None) => Occurrence::Remove(node("events.remove", name)?),
+            (None, None, None, Some(job), None) => Occurrence::Cancel(job),
+            (None, None, None, None, Some(draft)) => {
+                cluster.add(&draft, &[])?;
+                Occurrence::Add { node: Box::new(draft), kinds: Vec::new() }
+            }
+            _ => return Err(Invalid::new("events", "one of drain, reopen, remove, cancel, add", "none or several")),
+        };
+        Ok((at, occurrence))
+    }
+}
+
+/// A policy by name, by name with parameters (`fifo:backfill=easy,depth=50`), or by a TOML file.
+pub(crate) fn policy(text: &str) -> Result<PolicyConfig, Failure> {
+    if text.ends_with(".toml") {
+        let path = Path::new(text);
+        let config = PolicyConfig::from_toml(&read_small(path)?);
+        return config.map_err(|error| Failure::new(anyhow::anyhow!("{}: {error}", path.display())));
+    }
+    let (name, parameters) = text.split_once(':').unwrap_or((text, ""));
+    let pairs: Vec<&str> = parameters.split(',').filter(|pair| !pair.is_empty()).collect();
+    PolicyConfig::from_pairs(name, &pairs).map_err(Failure::usage)
+}
+
+/// `--set KEY=VALUE` applies to every policy that has such a parameter; one that none has is a mistake.
+pub(crate) fn set_parameters(policies: &mut [PolicyConfig], settings: &[String]) -> Result<(), Failure> {
+    for setting in settings {
+        let (key, value) = setting
+            .split_once('=')
+            .ok_or_else(|| Failure::usage(format!("--set takes KEY=VALUE, found `{setting}`")))?;
+        let alone = policies.len() == 1;
+        let mut known = false;
+        for config in policies.iter_mut() {
+            let entry = config.entry().map_err(Failure::usage)?;
+            // With one policy its own check says best what it would have understood.
+            if alone || entry.parameters.iter().any(|parameter| parameter.name == key) {
+                known = true;
+                config.parameters.insert(key.into(), value.into());
+            }
+        }
+        if !known {
+            let names: Vec<&str> = policies.iter().map(|config| config.name.as_str()).collect();
+            let names = names.join(", ");
+            return Err(Failure::usage(format!(
+                "none of {names} has a parameter `{key}`; see `moira policy show NAME`"
+            )));
+        }
+    }
+    policies.iter().try_for_each(|config| config.build().map(drop).map_err(Failure::usage))
+}
+
+/// `3`, or `1..5` with both ends included.
+pub(crate) fn seeds(text: &str) -> Result<Vec<u64>, String> {
+    let (first, last) = text.split_once("..").unwrap_or((text, text));
+    let number =
+        |text: &str| text.parse::<u64>().map_err(|_| format!("expected a number or a range like 1..5, found `{text}`"));
+    let (first, last) = (number(first)?, number(last)?);
+    if last < first || last - first >= 10_000 {
+        return Err(format!("expected an ascending range of at most 10000 seeds, found `{text}`"));
+    }
+    Ok((first..=last).collect())
+}
+
+/// What is wrong with a name is wrong usage; what is wrong in a file is a failure.
+pub(crate) fn of_source(error: trace::Error) -> Failure {
+    if error.is_usage() { Failure::usage(error) } else { Failure::new(error) }
+}
+
+const LARGEST_CONFIG: u64 = 16 << 20;
+
+fn read_small(path: &Path) -> Result<String, Failure> {
+    let size = std::fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?.len();
+    if size > LARGEST_CONFIG {
+        return Err(Failure::new(anyhow::anyhow!("{}: larger than a configuration can be (16 MiB)", path.display())));
+    }
+    Ok(std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?)
+}
+
+fn of_toml(path: &Path, text: &str, error: &toml::de::Error) -> Failure {
+    let line = error.span().map_or(1, |span| text[..span.start].lines().count().max(1));
+    let message = error.message().lines().next().unwrap_or_default();
+    Failure::new(anyhow::anyhow!("{}:{line}: {message}", path.display()))
+}

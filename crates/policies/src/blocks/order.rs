@@ -1,0 +1,396 @@
+//! Who comes first. Claims are filed by rank and looked up, never sorted: what a decision costs depends on what changed
+//! and on how many different things are asked for, not on how many wait.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
+use std::iter::Peekable;
+
+use cluster::{ClaimId, Gpus, Grain, Span, Time};
+use perf::Rates;
+use plan::{Changed, Claim, ClassId, Note, Snapshot};
+
+use crate::blocks::draft::Draft;
+
+/// A rule that ranks claims. The rank must follow from the snapshot alone, so that a policy that was restarted ranks
+/// like one that was not.
+pub(crate) trait Order {
+    type Key: Copy + Ord + Debug;
+
+    fn rank(&self, snapshot: &Snapshot<'_>, claim: &Claim, standing: Standing) -> Rank<Self::Key>;
+}
+
+/// Whether a claim is ranked as one that has devices or as one that wants some. Who runs goes first among equals:
+/// nobody is moved for nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Standing {
+    Running,
+    Waiting,
+}
+
+/// Where a claim stands (least first; ties go by id), and how long that is known to hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Rank<K> {
+    pub(crate) key: K,
+    /// When it changes though nothing happens to the claim.
+    pub(crate) changes_at: Option<Time>,
+    /// It may change from one decision to the next, and is looked at in every one.
+    pub(crate) moves: bool,
+}
+
+/// All claims that may hold devices, in line.
+#[derive(Debug)]
+pub(crate) struct Line<K> {
+    waiting: BTreeMap<Group, BTreeSet<(K, ClaimId)>>,
+    /// The first of every group.
+    heads: BTreeSet<(K, ClaimId)>,
+    running: BTreeSet<(K, ClaimId)>,
+    entries: Vec<Option<Entry<K>>>,
+    due: BTreeSet<(Time, ClaimId)>,
+    moving: BTreeSet<ClaimId>,
+    /// How many waiting claims could do with something other than whole free GPUs.
+    modest: usize,
+}
+
+/// Claims that are interchangeable when it comes to finding a place: what is impossible for one is so for all.
+///
+/// A class says what is asked for, but two jobs that ask for the same may be able to run on different kinds of GPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Group {
+    class: ClassId,
+    /// One bit per kind of GPU on which the speed is known.
+    kinds: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Entry<K> {
+    rank: Rank<K>,
+    standing: Standing,
+    group: Group,
+    modest: bool,
+}
+
+/// A walk along the line from the front. Groups that are ruled out are not met again.
+#[derive(Debug)]
+pub(crate) struct Walk<'l, K> {
+    line: &'l Line<K>,
+    heads: Peekable<std::collections::btree_set::Iter<'l, (K, ClaimId)>>,
+    later: BTreeSet<(K, ClaimId)>,
+    ruled_out: BTreeMap<Group, Note>,
+    met: Option<(Group, K, ClaimId)>,
+}
+
+impl<K> Rank<K> {
+    /// A rank that holds until something happens to the claim.
+    pub(crate) fn fixed(key: K) -> Rank<K> {
+        Rank { key, changes_at: None, moves: false }
+    }
+
+    pub(crate) fn moving_if(moves: bool, key: K) -> Rank<K> {
+        Rank { key, changes_at: None, moves }
+    }
+}
+
+impl<K: Copy + Ord + Debug> Line<K> {
+    pub(crate) fn new() -> Line<K> {
+        Line {
+            waiting: BTreeMap::new(),
+            heads: BTreeSet::new(),
+            running: BTreeSet::new(),
+            entries: Vec::new(),
+            due: BTreeSet::new(),
+            moving: BTreeSet::new(),
+            modest: 0,
+        }
+    }
+
+    /// Files everyone whose rank may have changed since the last decision. Returns those it looked at.
+    pub(crate) fn update<O: Order<Key = K>>(&mut self, snapshot: &Snapshot<'_>, order: &O) -> Vec<ClaimId> {
+        if let Changed::Everything = snapshot.changed {
+            *self = Line::new();
+        }
+        let mut looked_at: Vec<ClaimId> = snapshot.changed_claims().map(|claim| claim.id).collect();
+        looked_at.extend(&self.moving);
+        let now = (snapshot.now, ClaimId(u32::MAX));
+        looked_at.extend(self.due.range(..=now).map(|(_, id)| id));
+        looked_at.sort_unstable();
+        looked_at.dedup();
+        for &id in &looked_at {
+            self.file(snapshot, snapshot.claim(id), order);
+        }
+        looked_at
+    }
+
+    /// Files everyone anew.
+    pub(crate) fn rebuild<O: Order<Key = K>>(&mut self, snapshot: &Snapshot<'_>, order: &O) -> Vec<ClaimId> {
+        self.update(&Snapshot { changed: Changed::Everything, ..*snapshot }, order)
+    }
+
+    fn file<O: Order<Key = K>>(&mut self, snapshot: &Snapshot<'_>, claim: &Claim, order: &O) {
+        let standing = match claim {
+            claim if claim.target.is_some() => Some(Standing::Running),
+            claim if claim.is_waiting() => Some(Standing::Waiting),
+            _ => None,
+        };
+        let new = standing.map(|standing| {
+            let rank = order.rank(snapshot, claim, standing);
+            Entry { rank, standing, group: Group::of(claim), modest: is_modest(claim) }
+        });
+        let index = claim.id.0 as usize;
+        if self.entries.len() <= index {
+            self.entries.resize_with(index + 1, || None);
+        }
+        let old = std::mem::replace(&mut self.entries[index], new);
+        let same = |old: Entry<K>, new: Entry<K>| old.rank == new.rank && old.standing == new.standing;
+        if old.zip(new).is_some_and(|(old, new)| same(old, new)) {
+            return;
+        }
+        if let Some(old) = old {
+            self.remove(claim.id, old);
+        }
+        if let Some(new) = new {
+            self.insert(claim.id, new);
+        }
+    }
+
+    fn insert(&mut self, id: ClaimId, entry: Entry<K>) {
+        let key = (entry.rank.key, id);
+        match entry.standing {
+            Standing::Running => {
+                self.running.insert(key);
+            }
+            Standing::Waiting => {
+                self.modest += usize::from(entry.modest);
+                self.change_group(entry.group, |group| group.insert(key));
+            }
+        }
+        if let Some(time) = entry.rank.changes_at {
+            self.due.insert((time, id));
+        }
+        if entry.rank.moves {
+            self.moving.insert(id);
+        }
+    }
+
+    fn remove(&mut self, id: ClaimId, entry: Entry<K>) {
+        let key = (entry.rank.key, id);
+        match entry.standing {
+            Standing::Running => {
+                self.running.remove(&key);
+            }
+            Standing::Waiting => {
+                self.modest -= usize::from(entry.modest);
+                self.change_group(entry.group, |group| group.remove(&key));
+            }
+        }
+        if let Some(time) = entry.rank.changes_at {
+            self.due.remove(&(time, id));
+        }
+        self.moving.remove(&id);
+    }
+
+    /// Changes a group and keeps the list of heads in step.
+    fn change_group(&mut self, group: Group, change: impl FnOnce(&mut BTreeSet<(K, ClaimId)>) -> bool) {
+        let members = self.waiting.entry(group).or_default();
+        let before = members.first().copied();
+        change(members);
+        let after = members.first().copied();
+        if after.is_none() {
+            self.waiting.remove(&group);
+        }
+        if before != after {
+            before.map(|head| self.heads.remove(&head));
+            after.map(|head| self.heads.insert(head));
+        }
+    }
+
+    /// Claims with devices, the worst first.
+    pub(crate) fn running_from_worst(&self) -> impl Iterator<Item = (K, ClaimId)> {
+        self.running.iter().rev().copied()
+    }
+
+    pub(crate) fn running_from_best(&self) -> impl Iterator<Item = (K, ClaimId)> {
+        self.running.iter().copied()
+    }
+
+    /// Whether someone waits who could do with something other than whole free GPUs: cores alone, or a part of a GPU.
+    pub(crate) fn has_modest(&self) -> bool {
+        self.modest > 0
+    }
+
+    pub(crate) fn worst_running(&self) -> Option<(K, ClaimId)> {
+        self.running.last().copied()
+    }
+
+    /// When a rank next changes by itself.
+    pub(crate) fn next_change(&self) -> Option<Time> {
+        self.due.first().map(|(time, _)| *time)
+    }
+
+    fn group(&self, id: ClaimId) -> Group {
+        self.entries[id.0 as usize].expect("whoever is met on a walk is in line").group
+    }
+
+    fn after(&self, group: Group, key: K, id: ClaimId) -> Option<(K, ClaimId)> {
+        use std::ops::Bound::{Excluded, Unbounded};
+        self.waiting.get(&group)?.range((Excluded((key, id)), Unbounded)).next().copied()
+    }
+}
+
+impl<'l, K: Copy + Ord + Debug> Walk<'l, K> {
+    pub(crate) fn new(line: &'l Line<K>) -> Walk<'l, K> {
+        let heads = line.heads.iter().peekable();
+        Walk { line, heads, later: BTreeSet::new(), ruled_out: BTreeMap::new(), met: None }
+    }
+
+    /// The next who waits, in order of rank.
+    pub(crate) fn next(&mut self) -> Option<(K, ClaimId)> {
+        if let Some((group, key, id)) = self.met.take()
+            && !self.ruled_out.contains_key(&group)
+        {
+            self.later.extend(self.line.after(group, key, id));
+        }
+        loop {
+            let head = self.heads.peek().map(|head| **head);
+            let (key, id) = match (head, self.later.first().copied()) {
+                (Some(head), Some(later)) if later < head => self.later.pop_first()?,
+                (Some(_), _) => self.heads.next().copied()?,
+                (None, _) => self.later.pop_first()?,
+            };
+            let group = self.line.group(id);
+            if self.ruled_out.contains_key(&group) {
+                continue;
+            }
+            let waits = self.line.entries[id.0 as usize].is_some_and(|entry| entry.standing == Standing::Waiting);
+            self.met = waits.then_some((group, key, id));
+            return Some((key, id));
+        }
+    }
+
+    /// Someone who ran and was made to wait is met again at the new rank.
+    pub(crate) fn join(&mut self, key: K, id: ClaimId) {
+        self.later.insert((key, id));
+    }
+
+    /// Neither this claim nor those like it behind it can be helped; `note` says why.
+    pub(crate) fn rule_out(&mut self, draft: &mut Draft<'_>, id: ClaimId, note: Note) {
+        self.ruled_out.insert(self.line.group(id), note);
+        draft.note_waiting(id, note);
+    }
+
+    /// Whether everyone met so far was helped.
+    pub(crate) fn nobody_ruled_out(&self) -> bool {
+        self.ruled_out.is_empty()
+    }
+
+    /// Tells those who are new in line and were not met why they wait: as the first of their group, or for `otherwise`.
+    pub(crate) fn explain_rest(&self, draft: &mut Draft<'_>, otherwise: impl Fn(&Draft<'_>, &Claim) -> Note) {
+        for claim in draft.snapshot.changed_claims() {
+            if !claim.is_waiting() || draft.holds(claim.id).is_some() || draft.has_note(claim.id) {
+                continue;
+            }
+            let as_group = self.ruled_out.get(&self.line.group(claim.id)).copied();
+            let note = as_group.unwrap_or_else(|| otherwise(draft, claim));
+            draft.note_waiting(claim.id, note);
+        }
+    }
+}
+
+impl Group {
+    fn of(claim: &Claim) -> Group {
+        let kinds = match &claim.speed.rates {
+            Rates::Anywhere(_) => u64::MAX,
+            Rates::ByKind(table) => table.iter().fold(0, |bits, (kind, _)| bits | 1 << kind.0.min(63)),
+        };
+        Group { class: claim.class, kinds }
+    }
+}
+
+/// Whether the claim could be placed though no GPU is wholly free.
+fn is_modest(claim: &Claim) -> bool {
+    let takes_whole = |grain| grain == Grain::Whole;
+    !claim.spec.roles.iter().any(|role| role.slice.is_some_and(|slice| takes_whole(slice.grain)))
+}
+
+/// The GPUs a claim is being charged for at this moment. Devices are charged from launch until they are given back,
+/// which is not quite the same as having a target.
+pub(crate) fn charged(snapshot: &Snapshot<'_>, claim: &Claim) -> Gpus {
+    let second = Span::from_secs(1);
+    let later = claim.attained(snapshot.now + second).saturating_sub(claim.attained(snapshot.now));
+    Gpus::from_thousandths((later.as_raw() / second.as_millis()) as u32)
+}
+
+/// The first multiple of a round after now.
+pub(crate) fn next_round(now: Time, round: Span) -> Time {
+    (now + Span::from_millis(1)).round_up(round)
+}
+
+/// A quantity divided by the claim's weight, to the nearest whole number below.
+pub(crate) fn per_weight(quantity: u64, claim: &Claim) -> u64 {
+    let weighed = u128::from(quantity) * 1000 / u128::from(claim.spec.weight.as_thousandths());
+    u64::try_from(weighed).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plan::text::Scenario;
+
+    struct ByArrival;
+
+    impl Order for ByArrival {
+        type Key = Time;
+
+        fn rank(&self, _: &Snapshot<'_>, claim: &Claim, _: Standing) -> Rank<Time> {
+            Rank::fixed(claim.submitted)
+        }
+    }
+
+    fn walk_names(scenario: &Scenario, ruled_out: &[&str]) -> Vec<u32> {
+        let snapshot = scenario.snapshot(None);
+        let mut line = Line::new();
+        line.update(&snapshot, &ByArrival);
+        let mut draft = Draft::new(&snapshot);
+        let mut walk = Walk::new(&line);
+        let mut met = Vec::new();
+        while let Some((_, id)) = walk.next() {
+            met.push(id.0);
+            if ruled_out.iter().any(|name| scenario.id(name) == id) {
+                walk.rule_out(&mut draft, id, Note::pending());
+            }
+        }
+        met
+    }
+
+    fn mixed() -> Scenario {
+        Scenario::new("1x4")
+            .job("a 1 gpu submitted 10s")
+            .job("b 2 gpus submitted 20s")
+            .job("c 1 gpu submitted 30s")
+            .job("d 2 gpus submitted 5s")
+            .job("e 1 gpu submitted 15s")
+    }
+
+    #[test]
+    fn a_walk_meets_everyone_in_order_of_rank() {
+        assert_eq!(walk_names(&mixed(), &[]), [3, 0, 4, 1, 2]);
+    }
+
+    #[test]
+    fn those_like_one_who_was_ruled_out_are_not_met() {
+        assert_eq!(walk_names(&mixed(), &["a"]), [3, 0, 1]);
+    }
+
+    #[test]
+    fn jobs_that_run_on_different_kinds_are_not_alike() {
+        let scenario = Scenario::new("1x1 t4, 1x1 a100").job("a speed t4=1").job("b speed a100=1").job("c speed t4=2");
+        assert_eq!(walk_names(&scenario, &["a"]), [0, 1]);
+    }
+
+    #[test]
+    fn the_charge_of_a_claim_is_what_it_holds() {
+        let scenario = Scenario::new("1x4").at("10s").job("a 2 gpus runs n0:0-1").job("b 1 gpu");
+        let snapshot = scenario.snapshot(None);
+        assert_eq!(charged(&snapshot, snapshot.claim(scenario.id("a"))), Gpus::whole(2));
+        assert_eq!(charged(&snapshot, snapshot.claim(scenario.id("b"))), Gpus::ZERO);
+    }
+}

@@ -1,0 +1,333 @@
+//! What holds for every policy of the table, on random small histories.
+
+use std::sync::Arc;
+
+use cluster::{
+    BatchRange, Bytes, ClaimId, ClusterDraft, Count, Grain, JobDraft, MigProfile, NodeId, QueueDraft, QueueId,
+    Recovery, Role, Scaling, Slice, Span, Time, Weight, WorkerRange,
+};
+use engine::{Engine, Event, Input, Record, Request, Settings, State, budgets};
+use perf::{Interference, Rates, ScalingLaw, Speed, TrueJob, Truth};
+use plan::{Books, Changed, Phase, Plan, Policy, Rhythm, Snapshot};
+use policies::{POLICIES, PolicyConfig};
+use proptest::prelude::*;
+use sim::{Setup, simulate};
+use world::{Circumstances, Faults, Occurrence, Script, World};
+
+/// Every policy with its defaults, and the variants worth covering besides.
+fn table() -> Vec<PolicyConfig> {
+    let variants = [
+        ("fifo", vec!["backfill=easy"]),
+        ("fifo", vec!["backfill=conservative"]),
+        ("fifo", vec!["backfill=easy", "estimates=oracle"]),
+        ("srtf", vec!["knowledge=estimate"]),
+        ("srsf", vec!["knowledge=estimate"]),
+        ("tiresias", vec!["promote=2", "thresholds=60,600"]),
+        ("gittins", vec!["discrete=false", "delta=600"]),
+        ("composed", vec!["order=deadline", "preempt=true", "place=scatter"]),
+        ("composed", vec!["order=fair", "preempt=false", "backfill=easy", "place=spread"]),
+        ("composed", vec!["order=attained", "preempt=true", "grant=grow", "round=1m"]),
+    ];
+    let defaults = POLICIES.iter().map(|entry| PolicyConfig::named(entry.name));
+    let variants = variants.iter().map(|(name, pairs)| PolicyConfig::from_pairs(name, pairs).unwrap());
+    defaults.chain(variants).collect()
+}
+
+/// A small generator of its own: what proptest draws is one number, so that a failing case is one number too.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % sides
+    }
+
+    fn chance(&mut self, percent: u64) -> bool {
+        self.roll(100) < percent
+    }
+}
+
+fn draft(dice: &mut Dice) -> ClusterDraft {
+    let clusters = ["4x4 t4", "2x4 t4, 2x8 a100", "1x8 a100, 3x2 t4", "6x2 v100", "3x4 a100"];
+    let mut draft = ClusterDraft::parse_short(clusters[dice.roll(5) as usize]).unwrap();
+    for (index, group) in draft.nodes.iter_mut().enumerate() {
+        group.rack = format!("rack{index}");
+        group.network_gbps = 10.0;
+    }
+    draft.uplinks.rack_oversubscription = 2.0;
+    if dice.chance(50) {
+        let lends = dice.chance(70);
+        draft.queues = vec![
+            QueueDraft { guarantee: 4.0, lends, weight: 2.0, ..QueueDraft::named("a") },
+            QueueDraft { limit: Some(8.0), ..QueueDraft::named("b") },
+        ];
+    }
+    draft
+}
+
+fn job(dice: &mut Dice, index: u64, queues: bool) -> (JobDraft, Truth) {
+    let workers = [1, 1, 1, 2, 2, 4, 8][dice.roll(7) as usize];
+    let range = WorkerRange { min: workers.min(2), max: 2 * workers };
+    let mut draft = JobDraft::rigid(["bert", "resnet", "gpt"][dice.roll(3) as usize], workers);
+    match dice.roll(10) {
+        0 | 1 => draft.scaling = Scaling::Elastic(range),
+        2 => draft.scaling = Scaling::Adaptive(range, BatchRange { initial: 64, max: 512 }),
+        3 => {
+            let memory = Bytes::gib(4);
+            let grain = Grain::Share { thousandths: 300, memory };
+            draft.scaling = Scaling::Rigid(1);
+            draft.roles[0].slice = Some(Slice { grain, count: 1, memory });
+        }
+        4 => {
+            draft.scaling = Scaling::Rigid(1);
+            draft.roles[0].slice = Some(Slice { grain: Grain::Mig(MigProfile::G2), count: 1, memory: Bytes::ZERO });
+        }
+        5 => {
+            let (count, slice) = (Count::OnePer(2), None);
+            draft.roles.push(Role { name: "server".into(), count, slice, millicores: 2000, memory: Bytes::gib(1) });
+        }
+        _ => {}
+    }
+    draft.roles[0].millicores = 1000 * dice.roll(4) as u32;
+    draft.user = ["ann", "bob", "eve"][dice.roll(3) as usize].into();
+    draft.queue = QueueId(if queues { 1 + dice.roll(2) as u16 } else { 0 });
+    draft.priority = dice.roll(3) as i32;
+    draft.weight = Weight::from_thousandths(500 * (1 + dice.roll(3) as u32)).unwrap();
+    draft.skew = dice.chance(50).then(|| 1000.min(dice.roll(1200) as u16));
+    draft.expected = dice.chance(70).then(|| Span::from_secs(1 + dice.roll(2000)));
+    draft.deadline = dice.chance(30).then(|| Time::from_secs(dice.roll(5000)));
+    draft.recovery = Recovery {
+        checkpoint_every: dice.chance(50).then(|| Span::from_secs(30)),
+        checkpoint_cost: Span::from_secs(dice.roll(5)),
+        restart_cost: Span::from_secs(dice.roll(20)),
+        retries: 50,
+    };
+    if index > 0 && dice.chance(15) {
+        draft.after = vec![ClaimId(dice.roll(index) as u32)];
+    }
+    let rates = Rates::Anywhere(0.5 + dice.roll(4) as f64);
+    let scaling = ScalingLaw::Power(0.8);
+    let speed = Speed { rates, scaling, gradients: Bytes::mib(dice.roll(200)), noise_scale: Some(300.0) };
+    let truth = Truth { speed, iterations: 1 + dice.roll(1500), start_up: Span::from_secs(dice.roll(10)) };
+    (draft, truth)
+}
+
+fn setup(seed: u64, jobs: u64) -> Setup {
+    let mut dice = Dice(seed ^ 0x9e37_79b9_7f4a_7c15);
+    let draft = draft(&mut dice);
+    let (cluster, queues) = draft.build().unwrap();
+    let mut at = 0;
+    let jobs = (0..jobs).map(|index| {
+        at += if dice.chance(30) { 0 } else { dice.roll(200_000) };
+        let (draft, truth) = job(&mut dice, index, queues.len() > 1);
+        let speed = Arc::new(truth.speed.clone());
+        let spec = Arc::new(draft.build().unwrap());
+        TrueJob { submitted: Time::from_millis(at), spec, speed, truth: Arc::new(truth) }
+    });
+    let jobs: Vec<TrueJob> = jobs.collect();
+    let mut circumstances = Circumstances { seed, ..Circumstances::default() };
+    if dice.chance(50) {
+        circumstances.faults = Faults {
+            node_mtbf_s: Some(4000.0),
+            node_repair_s: 300.0,
+            gpu_mtbf_s: Some(20_000.0),
+            gpu_repair_s: 200.0,
+            crash_mtbf_s: Some(3000.0),
+            start_hangs: 0.02,
+        };
+    }
+    if dice.chance(30) {
+        circumstances.interference = Interference { same_gpu: 0.3, same_node: 0.1 };
+    }
+    if dice.chance(30) {
+        let script = Script::default().then(Time::from_secs(100), Occurrence::Drain(NodeId(0)));
+        let script = script.then(Time::from_secs(900), Occurrence::Reopen(NodeId(0)));
+        circumstances.script =
+            script.then(Time::from_secs(150), Occurrence::Cancel(dice.roll(jobs.len() as u64) as u32));
+    }
+    let settings = Settings { whole_checks: true, ..Settings::default() };
+    Setup { cluster, queues, jobs, circumstances, settings }
+}
+
+/// The final state and the journal, after making sure that no plan was refused.
+fn play(setup: &Setup, config: &PolicyConfig) -> (State, Vec<Record>) {
+    play_with(setup, config, config.build().unwrap())
+}
+
+fn play_with(setup: &Setup, config: &PolicyConfig, policy: Box<dyn Policy>) -> (State, Vec<Record>) {
+    let mut journal = Vec::new();
+    let state = simulate(setup, &config.label(), policy, |at, event| journal.push(Record { at, event: event.clone() }));
+    for record in &journal {
+        if let Event::PlanRefused { why } = &record.event {
+            panic!("{} at {}: {why}", config.label(), record.at);
+        }
+    }
+    (state.unwrap(), journal)
+}
+
+/// Asks a policy, and beside it a fresh one: losing what it keeps to itself must not change the plan. For stable
+/// policies, asking again once the plan is in the books must change nothing.
+struct Examined {
+    policy: Box<dyn Policy>,
+    config: PolicyConfig,
+    stable: bool,
+}
+
+impl Policy for Examined {
+    fn plan(&mut self, snapshot: &Snapshot<'_>) -> Plan {
+        let plan = self.policy.plan(snapshot);
+        let anew = Snapshot { changed: Changed::Everything, ..*snapshot };
+        let label = self.config.label();
+        let fresh = self.config.build().unwrap().plan(&anew);
+        assert_eq!(plan.changes, fresh.changes, "{label} at {}: a fresh policy plans the same", snapshot.now);
+        assert_eq!(plan.wake_at, fresh.wake_at, "{label} at {}: a fresh policy wakes at the same time", snapshot.now);
+        let mut books: Books = snapshot.books.clone();
+        apply(&mut books, &plan);
+        let budgets = budgets(&books);
+        let after = Snapshot { books: &books, budgets: &budgets, ..anew };
+        let again = self.config.build().unwrap().plan(&after);
+        if self.stable {
+            assert_eq!(again.changes, [], "{label} at {}: planning again changes nothing", snapshot.now);
+        }
+        plan
+    }
+
+    fn rhythm(&self) -> Rhythm {
+        self.policy.rhythm()
+    }
+
+    fn knows(&self) -> &'static [plan::Knowledge] {
+        self.policy.knows()
+    }
+}
+
+fn apply(books: &mut Books, plan: &Plan) {
+    plan.changes.iter().for_each(|(id, _)| books.allot(*id, None));
+    plan.changes.iter().for_each(|(id, target)| books.allot(*id, target.clone()));
+    plan.notes.iter().for_each(|(id, note)| books.note(*id, *note));
+    plan.memory.iter().for_each(|(id, numbers)| books.remember(*id, numbers.clone()));
+}
+
+/// When and how each claim ended.
+fn ends(state: &State) -> Vec<Phase> {
+    state.books().claims().iter().map(|claim| claim.phase.clone()).collect()
+}
+
+/// The same history, but the engine dies after `cut` facts were journaled and a new one takes over.
+fn play_with_death(setup: &Setup, config: &PolicyConfig, cut: usize) -> (State, usize) {
+    let mut world = World::new(setup.cluster.clone(), setup.jobs.clone(), &setup.circumstances).unwrap();
+    let policy = config.build().unwrap();
+    let oracle = !policy.knows().is_empty();
+    let (cluster, queues) = (setup.cluster.clone(), setup.queues.clone());
+    let (mut engine, beginning) = Engine::new(cluster, queues, &config.label(), policy, setup.settings);
+    let mut journal: Vec<Record> = beginning.into_iter().map(|event| Record { at: Time::ZERO, event }).collect();
+    let reveal = |engine: &mut Engine, world: &World| {
+        if oracle {
+            engine.reveal(world.truths());
+        }
+    };
+    reveal(&mut engine, &world);
+    let mut dead = false;
+    while let Some((now, mut batch)) = world.next(engine.next_wakeup()) {
+        let mut events = engine.handle(now, batch.clone()).events;
+        if !dead && journal.len() + events.len() > cut {
+            dead = true;
+            // What was journaled is a fact, and what was issued in it may or may not have been done: it is done now.
+            let survives = cut.saturating_sub(journal.len());
+            for event in &events[..survives] {
+                journal.push(Record { at: now, event: event.clone() });
+                if let Event::Issued(command) = event {
+                    world.carry_out(now, command);
+                }
+            }
+            let submitted = |event: &&Event| matches!(event, Event::ClaimSubmitted { .. } | Event::ClaimRefused { .. });
+            let mut known = events[..survives].iter().filter(submitted).count();
+            batch.retain(|input| match input {
+                Input::Request(Request::Submit { .. }) if known > 0 => {
+                    known -= 1;
+                    false
+                }
+                _ => true,
+            });
+            engine = Engine::resume(State::replay(&journal), config.build().unwrap(), setup.settings);
+            reveal(&mut engine, &world);
+            events = engine.handle(now, batch).events;
+        }
+        for event in &events {
+            journal.push(Record { at: now, event: event.clone() });
+            if let Event::Issued(command) = event {
+                world.carry_out(now, command);
+            }
+        }
+        if world.all_submitted() && engine.state().books().claims().live_count() == 0 {
+            break;
+        }
+    }
+    (engine.into_state(), journal.len())
+}
+
+fn cases() -> u32 {
+    std::env::var("MOIRA_PROPERTY_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(12)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: cases(), failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn histories_are_deterministic_and_every_job_ends(seed in any::<u64>(), jobs in 5_u64..40) {
+        let setup = setup(seed, jobs);
+        for config in table() {
+            let (state, journal) = play(&setup, &config);
+            let again = play(&setup, &config);
+            prop_assert_eq!(&journal, &again.1, "{} is deterministic", config.label());
+            prop_assert_eq!(state.books().claims().live_count(), 0, "{}: every job ends", config.label());
+            prop_assert_eq!(State::replay(&journal), state, "{}: a replay gives the same state", config.label());
+        }
+    }
+
+    #[test]
+    fn a_fresh_policy_plans_the_same_and_stable_ones_change_nothing_when_asked_again(
+        seed in any::<u64>(),
+        jobs in 5_u64..30,
+    ) {
+        let setup = setup(seed, jobs);
+        for config in table() {
+            let stable = config.entry().unwrap().stable;
+            let examined = Examined { policy: config.build().unwrap(), config: config.clone(), stable };
+            play_with(&setup, &config, Box::new(examined));
+        }
+    }
+
+    #[test]
+    fn a_bigger_cluster_never_breaks_a_plan(seed in any::<u64>(), jobs in 5_u64..30, more in 1_u64..20) {
+        let mut setup = setup(seed, jobs);
+        let kind = setup.cluster.kinds().next().unwrap().1.name.to_string();
+        let extra = cluster::NodeDraft { name: "more".into(), count: more as i64 + 1, kind: Some(kind), gpus: 8, ..Default::default() };
+        setup.cluster.add(&extra, &[]).unwrap();
+        for config in table() {
+            play(&setup, &config);
+        }
+    }
+
+    #[test]
+    fn an_engine_killed_at_any_fact_continues_to_the_same_end(seed in any::<u64>(), jobs in 5_u64..25, cuts in any::<[u16; 3]>()) {
+        let setup = setup(seed, jobs);
+        for config in table() {
+            let (state, journal) = play(&setup, &config);
+            for cut in cuts {
+                let cut = 2 + usize::from(cut) % (journal.len() - 2);
+                let (survived, _) = play_with_death(&setup, &config, cut);
+                prop_assert_eq!(ends(&survived), ends(&state), "{} killed after {} facts", config.label(), cut);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_journal_survives_the_way_through_json() {
+    let setup = setup(7, 20);
+    let (state, journal) = play(&setup, &PolicyConfig::named("tiresias"));
+    let lines: Vec<String> = journal.iter().map(|record| serde_json::to_string(record).unwrap()).collect();
+    let read: Vec<Record> = lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(State::replay(&read), state);
+}

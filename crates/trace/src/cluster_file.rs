@@ -1,0 +1,189 @@
+//! Clusters by name, in short, or from a TOML file.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use cluster::{Cluster, ClusterDraft, QueueTree};
+
+use crate::error::{Error, shown, suggestion};
+
+/// Names that [`load_cluster`] knows, with what they stand for.
+pub const CLUSTERS: [(&str, &str); 4] = [
+    ("demo", "64 GPUs of three kinds in three racks, shared by three tenants"),
+    ("small", "4 nodes of 4 v100"),
+    ("homogeneous-64", "16 nodes of 4 t4"),
+    ("philly", "321 nodes of 2 and 231 of 8 GPUs, as at Microsoft in 2017"),
+];
+
+const LARGEST_FILE: u64 = 16 << 20;
+const MOST_NODES: i64 = 1_000_000;
+const MOST_GPUS: i64 = 1_000_000;
+const MOST_GROUPS: usize = 10_000;
+
+/// The cluster, its queues and its name, from a built-in name, the short form `6x4 t4, 3x8 a100`, or a TOML file.
+pub fn load_cluster(text: &str) -> Result<(Cluster, QueueTree, String), Error> {
+    let text = text.trim();
+    let built_in = |toml: &str| parse(text, toml);
+    let draft = match text {
+        "demo" => built_in(include_str!("clusters/demo.toml"))?,
+        "philly" => built_in(include_str!("clusters/philly.toml"))?,
+        "small" => short("4x4 v100")?,
+        "homogeneous-64" => short("16x4 t4")?,
+        _ if text.ends_with(".toml") || Path::new(text).exists() => parse(text, &read(text)?)?,
+        _ if text.starts_with(|first: char| first.is_ascii_digit()) => short(text)?,
+        _ => return Err(unknown(text)),
+    };
+    let faulty = |what| Error::File { file: text.into(), what };
+    check_size(&draft).map_err(faulty)?;
+    let (cluster, queues) = draft.build().map_err(|invalid| faulty(invalid.to_string()))?;
+    Ok((cluster, queues, text.into()))
+}
+
+fn short(text: &str) -> Result<ClusterDraft, Error> {
+    ClusterDraft::parse_short(text).map_err(|invalid| Error::File { file: text.into(), what: invalid.to_string() })
+}
+
+fn read(file: &str) -> Result<String, Error> {
+    let failed = |source| Error::Read { file: file.into(), source };
+    let faulty = |what: String| Error::File { file: file.into(), what };
+    let mut bytes = Vec::new();
+    File::open(file).map_err(failed)?.take(LARGEST_FILE + 1).read_to_end(&mut bytes).map_err(failed)?;
+    let line = |at: usize| bytes[..at].iter().filter(|&&byte| byte == b'\n').count() as u64 + 1;
+    if let Some(at) = bytes.iter().position(|&byte| byte == 0) {
+        return Err(Error::Line { file: file.into(), line: line(at), what: "expected text, found a zero byte".into() });
+    }
+    if bytes.len() as u64 > LARGEST_FILE {
+        return Err(faulty(format!("expected at most {} MiB, found more", LARGEST_FILE >> 20)));
+    }
+    String::from_utf8(bytes).map_err(|error| faulty(format!("expected UTF-8 text, found {}", error.utf8_error())))
+}
+
+fn parse(file: &str, text: &str) -> Result<ClusterDraft, Error> {
+    toml::from_str(text).map_err(|error| {
+        let message = error.message().trim().replace('\n', "; ");
+        let Some(at) = error.span().map(|span| span.start.min(text.len())) else {
+            return Error::File { file: file.into(), what: message };
+        };
+        let before = text.get(..at).unwrap_or_default();
+        let start = before.rfind('\n').map_or(0, |end| end + 1);
+        let line = text[start..].lines().next().unwrap_or_default().trim();
+        Error::Toml {
+            file: file.into(),
+            line: before.matches('\n').count() + 1,
+            column: before[start..].chars().count() + 1,
+            what: if line.is_empty() { message } else { format!("{message}, in `{}`", shown(line)) },
+        }
+    })
+}
+
+/// Refuses what would fill the memory before anything is built.
+fn check_size(draft: &ClusterDraft) -> Result<(), String> {
+    if draft.nodes.len() > MOST_GROUPS {
+        return Err(format!("nodes: expected at most {MOST_GROUPS} groups, found {}", draft.nodes.len()));
+    }
+    let nodes = draft.nodes.iter().fold(0_i64, |sum, group| sum.saturating_add(group.count.max(0)));
+    if nodes > MOST_NODES {
+        return Err(format!("nodes: expected at most {MOST_NODES} nodes, found {nodes}"));
+    }
+    let gpus = |group: &cluster::NodeDraft| group.count.max(0).saturating_mul(group.gpus.max(0));
+    let gpus = draft.nodes.iter().map(gpus).fold(0, i64::saturating_add);
+    if gpus > MOST_GPUS {
+        return Err(format!("nodes: expected at most {MOST_GPUS} GPUs, found {gpus}"));
+    }
+    Ok(())
+}
+
+fn unknown(text: &str) -> Error {
+    let names = CLUSTERS.map(|(name, _)| name);
+    let near = suggestion(text, names);
+    Error::Name(format!(
+        "unknown cluster `{}`{near} (known: {}; or a short form like `6x4 t4, 3x8 a100`; or a file ending in .toml)",
+        shown(text),
+        names.join(", ")
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is wrong with a cluster file of this text.
+    fn fault(toml: &[u8]) -> String {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("c.toml");
+        std::fs::write(&path, toml).unwrap();
+        let error = load_cluster(path.to_str().unwrap()).expect_err("the file is faulty").to_string();
+        assert!(!error.contains('\n'), "one line: {error}");
+        error.replace(path.to_str().unwrap(), "FILE")
+    }
+
+    #[test]
+    fn built_in_clusters_have_the_sizes_they_promise() {
+        let gpus = CLUSTERS.map(|(name, _)| load_cluster(name).unwrap().0.gpus());
+        assert_eq!(gpus, [64, 16, 64, 2490]);
+        let (_, queues, name) = load_cluster("demo").unwrap();
+        assert_eq!((queues.len(), name.as_str()), (4, "demo"));
+    }
+
+    #[test]
+    fn a_short_form_is_a_cluster() {
+        assert_eq!(load_cluster("6x4 t4, 3x8 a100").unwrap().0.gpus(), 48);
+        let error = load_cluster("6x4 t4, many").unwrap_err().to_string();
+        assert!(
+            error.ends_with("expected groups of nodes like `3x8 a100`, separated by commas, found many"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn an_unknown_name_lists_the_known_ones() {
+        let error = load_cluster("dmeo").unwrap_err().to_string();
+        assert!(error.starts_with("unknown cluster `dmeo`; did you mean `demo`? (known: demo, small"), "{error}");
+    }
+
+    #[test]
+    fn a_file_is_a_cluster() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("c.toml");
+        std::fs::write(&path, "[[nodes]]\ncount = 7\n").unwrap();
+        let (cluster, _, _) = load_cluster(path.to_str().unwrap()).unwrap();
+        assert_eq!((cluster.node_count(), cluster.gpus()), (7, 0));
+    }
+
+    #[test]
+    fn the_documented_example_is_a_cluster() {
+        let page = include_str!("../../../docs/workloads.md");
+        let example = page.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).expect("an example");
+        let (cluster, queues) = parse("example", example).unwrap().build().unwrap();
+        assert_eq!((cluster.gpus(), cluster.node_count(), queues.len()), (32, 9, 4));
+    }
+
+    #[test]
+    fn an_unknown_key_is_refused_with_line_column_and_text() {
+        let error = fault(b"[[nodes]]\ncount = 1\ngpu = 4\n");
+        assert!(error.starts_with("FILE:3:1: unknown field `gpu`"), "{error}");
+        assert!(error.ends_with("in `gpu = 4`"), "{error}");
+    }
+
+    #[test]
+    fn broken_toml_is_refused_with_line_and_column() {
+        let error = fault(b"[[nodes]]\ncount = \n");
+        assert!(error.starts_with("FILE:2:"), "{error}");
+        assert!(fault(b"").starts_with("FILE:1:1: missing field `nodes`"), "{}", fault(b""));
+    }
+
+    #[test]
+    fn faults_of_meaning_name_the_field() {
+        let error = fault(b"[[nodes]]\ncount = -1\n");
+        assert_eq!(error, "FILE: nodes[0].count: expected a whole number from 0 to 1000000, found -1");
+    }
+
+    #[test]
+    fn zero_bytes_and_absurd_sizes_are_refused() {
+        assert_eq!(fault(b"[[nodes]]\n\0"), "FILE:2: expected text, found a zero byte");
+        assert_eq!(fault(&vec![b' '; (16 << 20) + 1]), "FILE: expected at most 16 MiB, found more");
+        let error = load_cluster("1000000x64 a100").unwrap_err().to_string();
+        assert_eq!(error, "1000000x64 a100: nodes: expected at most 1000000 GPUs, found 64000000");
+    }
+}

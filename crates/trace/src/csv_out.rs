@@ -1,0 +1,188 @@
+//! Writes a workload as the table that `csv.rs` reads, with those columns that some job has something to say in.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+
+use cluster::{Bytes, Cluster, Count, Ends, Grain, QueueId, QueueTree, Recovery, Scaling, Time, Weight};
+use flate2::{Compression, write::GzEncoder};
+use perf::{Rates, ScalingLaw, TrueJob};
+
+use crate::Workload;
+use crate::csv::{DEFAULT_STEP_S, column, column::*};
+use crate::error::Error;
+
+/// Saves a workload; compressed if the name ends in `.gz`. Reading it for the same cluster gives the same jobs, their
+/// rates to within rounding. Durations of elastic jobs speak of their least size and, where speeds differ by kind of
+/// GPU, of the cluster's average GPU.
+pub fn write_csv(workload: &Workload, path: &Path, cluster: &Cluster, queues: &QueueTree) -> Result<(), Error> {
+    let failed = |source| Error::Write { file: path.display().to_string(), source };
+    let file = BufWriter::new(File::create(path).map_err(failed)?);
+    let write = |out: &mut dyn Write| write_jobs(workload, out, cluster, queues);
+    if path.extension().is_some_and(|extension| extension == "gz") {
+        let mut packer = GzEncoder::new(file, Compression::default());
+        write(&mut packer).and_then(|()| packer.finish()?.flush()).map_err(failed)
+    } else {
+        let mut file = file;
+        write(&mut file).and_then(|()| file.flush()).map_err(failed)
+    }
+}
+
+fn write_jobs(workload: &Workload, out: &mut dyn Write, cluster: &Cluster, queues: &QueueTree) -> io::Result<()> {
+    // Two passes rather than all cells of all jobs in memory.
+    let mut used = [false; column::ALL.len()];
+    for (position, job) in workload.jobs.iter().enumerate() {
+        let cells = cells(position, job, cluster, queues);
+        used.iter_mut().zip(&cells).for_each(|(used, cell)| *used |= !cell.is_empty());
+    }
+    used[..3].fill(true);
+    let line = |cells: &[String]| {
+        let cells = cells.iter().zip(used).filter(|(_, used)| *used);
+        cells.map(|(cell, _)| quoted(cell)).collect::<Vec<_>>().join(",")
+    };
+    writeln!(out, "{}", line(&column::ALL.iter().copied().map(String::from).collect::<Vec<_>>()))?;
+    for (position, job) in workload.jobs.iter().enumerate() {
+        writeln!(out, "{}", line(&cells(position, job, cluster, queues)))?;
+    }
+    Ok(())
+}
+
+/// Line ends would end the row, and zero bytes the reading; names do not need them.
+fn quoted(cell: &str) -> String {
+    let cell = cell.replace(['\n', '\r', '\0'], " ");
+    if cell.contains([',', '"']) { format!("\"{}\"", cell.replace('"', "\"\"")) } else { cell }
+}
+
+fn cells(position: usize, job: &TrueJob, cluster: &Cluster, queues: &QueueTree) -> Vec<String> {
+    let mut cells = vec![String::new(); column::ALL.len()];
+    let spec = &job.spec;
+    cells[SUBMIT] = job.submitted.as_secs_f64().to_string();
+    cells[ID] = position.to_string();
+    cells[NAME] = spec.name.to_string();
+    cells[USER] = spec.user.to_string();
+    cells[QUEUE] = if spec.queue == QueueId::ROOT { String::new() } else { queues.queue(spec.queue).name.to_string() };
+    cells[PRIORITY] = unless(spec.priority, 0);
+    cells[WEIGHT] = if spec.weight == Weight::ONE { String::new() } else { spec.weight.as_f64().to_string() };
+    cells[KINDS] = joined(spec.kinds.iter().map(|&kind| cluster.kind(kind).name.to_string()));
+    cells[DEADLINE] = spec.deadline.map_or_else(String::new, |deadline| after(deadline, job.submitted));
+    cells[AFTER] = joined(spec.after.iter().map(ToString::to_string));
+    cells[EXPECTED] = spec.expected.map_or_else(String::new, |span| span.as_secs_f64().to_string());
+    cells[SKEW] = spec.skew.map_or_else(String::new, |skew| (f64::from(skew) / 1000.0).to_string());
+    cells[STARTUP] = unless(job.truth.start_up.as_secs_f64(), 0.0);
+    fill_roles(&mut cells, job);
+    fill_recovery(&mut cells, spec.recovery);
+    fill_ends(&mut cells, job);
+    fill_speed(&mut cells, job, cluster);
+    cells
+}
+
+fn fill_roles(cells: &mut [String], job: &TrueJob) {
+    let spec = &job.spec;
+    let worker = &spec.roles[0];
+    let (workers, each) = (spec.scaling.min(), worker.slice.map_or(0, |slice| slice.count));
+    cells[GPUS] = (workers * each).to_string();
+    cells[WORKERS] = if each == 1 || (each == 0 && workers == 1) { String::new() } else { workers.to_string() };
+    cells[CORES] = unless(f64::from(worker.millicores) / 1000.0, 0.0);
+    cells[MEMORY] = gib(worker.memory);
+    if let Some(slice) = worker.slice {
+        cells[GPU_MEMORY] = gib(slice.memory);
+        match slice.grain {
+            Grain::Whole => {}
+            Grain::Mig(profile) => cells[MIG] = profile.name().into(),
+            Grain::Share { thousandths, .. } => cells[SHARE] = (f64::from(thousandths) / 1000.0).to_string(),
+        }
+    }
+    if let Some(server) = spec.roles.get(1) {
+        cells[SERVERS] = match server.count {
+            Count::Fixed(servers) => servers.to_string(),
+            Count::OnePer(workers) => format!("1/{workers}"),
+            Count::Scaled => "1/1".into(),
+        };
+        cells[SERVER_CORES] = unless(f64::from(server.millicores) / 1000.0, 0.0);
+        cells[SERVER_MEMORY] = gib(server.memory);
+    }
+    if let Scaling::Elastic(range) | Scaling::Adaptive(range, _) = spec.scaling {
+        cells[MIN_GPUS] = (range.min * each).to_string();
+        cells[MAX_GPUS] = (range.max * each).to_string();
+    }
+    if let Some(batch) = spec.scaling.batch() {
+        cells[BATCH] = batch.initial.to_string();
+        cells[MAX_BATCH] = batch.max.to_string();
+    }
+}
+
+fn fill_recovery(cells: &mut [String], recovery: Recovery) {
+    cells[CHECKPOINT_EVERY] = recovery.checkpoint_every.map_or_else(String::new, |span| span.as_secs_f64().to_string());
+    cells[CHECKPOINT] = unless(recovery.checkpoint_cost.as_secs_f64(), 0.0);
+    cells[RESTART] = unless(recovery.restart_cost.as_secs_f64(), 0.0);
+    cells[RETRIES] = unless(recovery.retries, 3);
+}
+
+fn fill_ends(cells: &mut [String], job: &TrueJob) {
+    match &job.spec.ends {
+        Ends::Itself => {}
+        Ends::Iterations(iterations) => cells[ITERATIONS] = iterations.to_string(),
+        Ends::Epochs { epochs, iterations_each } => {
+            cells[EPOCHS] = epochs.to_string();
+            cells[ITERATIONS] = iterations_each.to_string();
+        }
+        Ends::Target { metric, value, at_most } => {
+            cells[TARGET] = format!("{metric}<{value}");
+            cells[ITERATIONS] = at_most.to_string();
+            cells[TRUE_ITERATIONS] = job.truth.iterations.to_string();
+        }
+        Ends::Converged { metric, decline, window, at_most } => {
+            cells[CONVERGE] = format!("{metric}:{decline}:{window}");
+            cells[ITERATIONS] = at_most.to_string();
+            cells[TRUE_ITERATIONS] = job.truth.iterations.to_string();
+        }
+    }
+}
+
+fn fill_speed(cells: &mut [String], job: &TrueJob, cluster: &Cluster) {
+    let (spec, speed) = (&job.spec, &job.truth.speed);
+    let reference = match &speed.rates {
+        Rates::Anywhere(rate) => *rate,
+        Rates::ByKind(table) => {
+            let mean = crate::synthetic::mean_rate(table, cluster);
+            cells[SPEEDS] =
+                joined(table.iter().map(|&(kind, rate)| format!("{}={}", cluster.kind(kind).name, rate / mean)));
+            mean
+        }
+    };
+    let share = spec.roles[0].slice.map_or(1.0, |slice| slice.grain.share().as_f64());
+    let per_second = reference * speed.scaling.speedup(spec.scaling.min()) * share;
+    cells[DURATION] = (job.truth.iterations as f64 / per_second).to_string();
+    let step = 1.0 / per_second;
+    if spec.ends == Ends::Itself && (step / DEFAULT_STEP_S - 1.0).abs() > 1e-9 {
+        cells[STEP] = step.to_string();
+    }
+    cells[SCALING] = match &speed.scaling {
+        ScalingLaw::Gang if matches!(spec.scaling, Scaling::Rigid(_)) => String::new(),
+        ScalingLaw::Gang => "gang".into(),
+        ScalingLaw::Linear => "linear".into(),
+        ScalingLaw::Power(exponent) => format!("power:{exponent}"),
+        ScalingLaw::Serial(serial) => format!("serial:{serial}"),
+        ScalingLaw::Table(rows) => joined(rows.iter().map(|(workers, rate)| format!("{workers}={rate}"))),
+    };
+    cells[GRADIENTS] = unless(speed.gradients.get() as f64 / f64::from(1 << 20), 0.0);
+    if let (Some(noise), Some(_)) = (speed.noise_scale, spec.scaling.batch()) {
+        cells[NOISE_SCALE] = noise.to_string();
+    }
+}
+
+fn unless<T: PartialEq + ToString>(value: T, default: T) -> String {
+    if value == default { String::new() } else { value.to_string() }
+}
+
+fn gib(memory: Bytes) -> String {
+    unless(memory.as_gib(), 0.0)
+}
+
+fn after(deadline: Time, submitted: Time) -> String {
+    deadline.since(submitted).as_secs_f64().to_string()
+}
+
+fn joined(parts: impl Iterator<Item = String>) -> String {
+    parts.collect::<Vec<_>>().join("|")
+}
