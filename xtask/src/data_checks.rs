@@ -63,30 +63,63 @@ fn philly(data: &Path, checks: &mut Checks) -> Result<()> {
     Ok(())
 }
 
-/// The Tiresias authors' simulator on 1,000 and 5,000 jobs drawn from Gavel's distribution, on 128 GPUs that are only
-/// counted, not placed: average completion times as `tiresias_runs.tsv` states them.
+/// One run of the authors' program, and what we compare with it.
+struct Compared {
+    file: &'static str,
+    schedule: &'static str,
+    policy: &'static str,
+    cluster: &'static str,
+    tolerance: f64,
+}
+
+const SMALL: &str = "synth_gavel_dist_1000.csv";
+const LARGE: &str = "synth_gavel_dist_5000.csv";
+
+/// GPUs that are only counted, not placed, are two large nodes to us; otherwise there are 32 nodes of four.
+const COUNTED: &str = "2x64";
+const PLACED: &str = "32x4";
+
+/// First come first served places a gang on the fewest nodes or not at all (their scheme `yarn`); the others count. Which
+/// of several fitting nodes it takes is not known to us, and a blocked head of the queue multiplies the difference: hence
+/// the wide bound on the longer trace. Tiresias differs because their program demotes a job too late.
+const COMPARED: [Compared; 8] = [
+    Compared {
+        file: SMALL,
+        schedule: "fifo",
+        policy: "composed:order=arrival,place=consolidate",
+        cluster: PLACED,
+        tolerance: 0.02,
+    },
+    Compared {
+        file: SMALL,
+        schedule: "fjf",
+        policy: "composed:order=arrival,preempt=true,place=consolidate",
+        cluster: PLACED,
+        tolerance: 0.02,
+    },
+    Compared { file: SMALL, schedule: "shortest", policy: "srtf", cluster: COUNTED, tolerance: 0.0001 },
+    Compared { file: SMALL, schedule: "shortest-gpu", policy: "srsf", cluster: COUNTED, tolerance: 0.0001 },
+    Compared { file: SMALL, schedule: "dlas-gpu", policy: "tiresias", cluster: COUNTED, tolerance: 0.005 },
+    Compared {
+        file: LARGE,
+        schedule: "fifo",
+        policy: "composed:order=arrival,place=consolidate",
+        cluster: PLACED,
+        tolerance: 0.15,
+    },
+    Compared { file: LARGE, schedule: "shortest-gpu", policy: "srsf", cluster: COUNTED, tolerance: 0.0001 },
+    Compared { file: LARGE, schedule: "dlas-gpu", policy: "tiresias", cluster: COUNTED, tolerance: 0.005 },
+];
+
+/// The Tiresias authors' simulator on 1,000 and 5,000 jobs drawn from Gavel's distribution, on 128 GPUs: average
+/// completion times as `tiresias_runs.tsv` states them.
 fn tiresias(data: &Path, checks: &mut Checks) -> Result<()> {
     let reference = data.join("reference/gavel");
     let runs = fs::read_to_string(reference.join("tiresias_runs.tsv")).context("cannot read tiresias_runs.tsv")?;
-    let compared = [
-        ("synth_gavel_dist_1000.csv", "fifo", "fifo", 0.02),
-        ("synth_gavel_dist_1000.csv", "fjf", "composed:order=arrival,preempt=false", 0.02),
-        ("synth_gavel_dist_1000.csv", "shortest", "srtf", 0.02),
-        ("synth_gavel_dist_1000.csv", "shortest-gpu", "srsf", 0.01),
-        ("synth_gavel_dist_1000.csv", "dlas-gpu", "tiresias", 0.01),
-        ("synth_gavel_dist_5000.csv", "fifo", "fifo", 0.02),
-        ("synth_gavel_dist_5000.csv", "shortest-gpu", "srsf", 0.01),
-        ("synth_gavel_dist_5000.csv", "dlas-gpu", "tiresias", 0.01),
-    ];
-    for (file, theirs, ours, tolerance) in compared {
-        let expected = completion_time(&runs, theirs, file)?;
-        let found = simulated(&reference.join("traces").join(file), ours)?;
-        checks.near(
-            &format!("{file}: {ours} against {theirs}, average completion time [s]"),
-            found,
-            expected,
-            tolerance,
-        );
+    for Compared { file, schedule, policy, cluster, tolerance } in COMPARED {
+        let expected = completion_time(&runs, schedule, file)?;
+        let found = simulated(&reference.join("traces").join(file), policy, cluster)?;
+        checks.near(&format!("{file}: {policy} against {schedule}, mean completion [s]"), found, expected, tolerance);
     }
     Ok(())
 }
@@ -105,15 +138,15 @@ fn completion_time(runs: &str, schedule: &str, file: &str) -> Result<f64> {
     bail!("tiresias_runs.tsv has no run of {schedule} on {file}")
 }
 
-/// The average completion time under one of our policies. GPUs that are only counted are two nodes of 64.
-fn simulated(path: &Path, policy: &str) -> Result<f64> {
+/// The average completion time under one of our policies.
+fn simulated(path: &Path, policy: &str, cluster: &str) -> Result<f64> {
     let scratch = std::env::temp_dir().join(format!("moira-data-check-{}.csv", std::process::id()));
     convert(path, &scratch)?;
-    let (cluster, queues) = ClusterDraft::parse_short("2x64")?.build()?;
+    let (cluster, queues) = ClusterDraft::parse_short(cluster)?.build()?;
     let (name, parameters) = policy.split_once(':').unwrap_or((policy, ""));
     let pairs: Vec<&str> = parameters.split(',').filter(|pair| !pair.is_empty()).collect();
     let experiment = Experiment {
-        cluster_name: "counted".into(),
+        cluster_name: "reference".into(),
         cluster,
         queues,
         policies: vec![PolicyConfig::from_pairs(name, &pairs)?],

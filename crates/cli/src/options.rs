@@ -80,8 +80,7 @@ impl Scene {
     /// What befalls the cluster; nothing if no file says so.
     pub(crate) fn circumstances(&self, site: &Site) -> Result<Circumstances, Failure> {
         let Some(path) = &self.world else { return Ok(Circumstances::default()) };
-        let text = read_small(path)?;
-        let file: WorldFile = toml::from_str(&text).map_err(|error| of_toml(path, &text, &error))?;
+        let file: WorldFile = trace::read_toml(path).map_err(of_source)?;
         let mut cluster = site.cluster.clone();
         let mut script = Script::default();
         for (index, event) in file.events.into_iter().enumerate() {
@@ -134,7 +133,7 @@ impl EventLine {
 pub(crate) fn policy(text: &str) -> Result<PolicyConfig, Failure> {
     if text.ends_with(".toml") {
         let path = Path::new(text);
-        let config = PolicyConfig::from_toml(&read_small(path)?);
+        let config = PolicyConfig::from_toml(&trace::read_text(path).map_err(of_source)?);
         return config.map_err(|error| Failure::new(anyhow::anyhow!("{}: {error}", path.display())));
     }
     let (name, parameters) = text.split_once(':').unwrap_or((text, ""));
@@ -184,20 +183,4 @@ pub(crate) fn seeds(text: &str) -> Result<Vec<u64>, String> {
 /// What is wrong with a name is wrong usage; what is wrong in a file is a failure.
 pub(crate) fn of_source(error: trace::Error) -> Failure {
     if error.is_usage() { Failure::usage(error) } else { Failure::new(error) }
-}
-
-const LARGEST_CONFIG: u64 = 16 << 20;
-
-fn read_small(path: &Path) -> Result<String, Failure> {
-    let size = std::fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?.len();
-    if size > LARGEST_CONFIG {
-        return Err(Failure::new(anyhow::anyhow!("{}: larger than a configuration can be (16 MiB)", path.display())));
-    }
-    Ok(std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?)
-}
-
-fn of_toml(path: &Path, text: &str, error: &toml::de::Error) -> Failure {
-    let line = error.span().map_or(1, |span| text[..span.start].lines().count().max(1));
-    let message = error.message().lines().next().unwrap_or_default();
-    Failure::new(anyhow::anyhow!("{}:{line}: {message}", path.display()))
 }

@@ -12,6 +12,9 @@ use crate::units::{Bandwidth, Bytes, Gpus};
 /// More accelerators than this in one node cannot be said.
 pub const MAX_GPUS_PER_NODE: u32 = 64;
 
+/// More than this in one cluster neither: they are counted in thousandths, by 32 bits.
+const MAX_GPUS: u64 = 4_000_000;
+
 /// An accelerator model, as an index into [`Cluster::kinds`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct GpuKind(pub u16);
@@ -210,6 +213,7 @@ impl Cluster {
             if !(draft.memory_gb > 0.0 && draft.memory_gb < 1e6) {
                 return Err(Invalid::new("kinds.memory_gb", "a positive number of GiB", draft.memory_gb));
             }
+            Cluster::numbered("kinds", self.kinds.len())?;
             let memory = gib(draft.memory_gb);
             self.kinds.push(Kind { name: draft.name.as_str().into(), memory, mig: draft.mig });
         }
@@ -240,6 +244,10 @@ impl Cluster {
             return Err(Invalid::new("nodes.network_gbps", "at least 0.001", draft.network_gbps));
         }
         let network = Bandwidth::mbps(network.min(f64::from(u32::MAX)) as u32);
+        let all = u64::from(self.gpus()) + u64::from(count) * u64::from(gpus);
+        if all > MAX_GPUS {
+            return Err(Invalid::new("nodes.count", format!("at most {MAX_GPUS} GPUs in all"), all));
+        }
         let rack = self.rack_for(&draft.rack, &draft.switch)?;
         let taken: BTreeSet<Name> = self.nodes.iter().map(|node| node.name.clone()).collect();
         for index in 0..count {
@@ -253,12 +261,18 @@ impl Cluster {
         Ok(())
     }
 
+    /// Racks, switches and kinds are numbered by 16 bits.
+    fn numbered(field: &str, count: usize) -> Result<u16, Invalid> {
+        u16::try_from(count).map_err(|_| Invalid::new(field, format!("at most {} of them", u16::MAX), count + 1))
+    }
+
     fn rack_for(&mut self, rack: &str, switch: &str) -> Result<RackId, Invalid> {
         let switch_id = match self.switches.iter().position(|name| &**name == switch) {
             Some(index) => SwitchId(index as u16),
             None => {
+                let id = Cluster::numbered("nodes.switch", self.switches.len())?;
                 self.switches.push(switch.into());
-                SwitchId((self.switches.len() - 1) as u16)
+                SwitchId(id)
             }
         };
         match self.racks.iter().position(|known| &*known.name == rack) {
@@ -268,8 +282,9 @@ impl Cluster {
                 Err(Invalid::new("nodes.switch", format!("`{other}`, where rack `{rack}` already hangs"), switch))
             }
             None => {
+                let id = Cluster::numbered("nodes.rack", self.racks.len())?;
                 self.racks.push(Rack { name: rack.into(), switch: switch_id });
-                Ok(RackId((self.racks.len() - 1) as u16))
+                Ok(RackId(id))
             }
         }
     }

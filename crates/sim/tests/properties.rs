@@ -156,7 +156,10 @@ fn play(setup: &Setup, config: &PolicyConfig) -> (State, Vec<Record>) {
 
 fn play_with(setup: &Setup, config: &PolicyConfig, policy: Box<dyn Policy>) -> (State, Vec<Record>) {
     let mut journal = Vec::new();
-    let state = simulate(setup, &config.label(), policy, |at, event| journal.push(Record { at, event: event.clone() }));
+    let state = simulate(setup, &config.label(), policy, |at, event| {
+        assert!(journal.len() < 100_000, "{} at {at}: the history does not end", config.label());
+        journal.push(Record { at, event: event.clone() });
+    });
     for record in &journal {
         if let Event::PlanRefused { why } = &record.event {
             panic!("{} at {}: {why}", config.label(), record.at);

@@ -1,11 +1,10 @@
 //! Clusters by name, in short, or from a TOML file.
 
-use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 
 use cluster::{Cluster, ClusterDraft, QueueTree};
 
+use crate::config_file::{parse_toml, read_text};
 use crate::error::{Error, shown, suggestion};
 
 /// Names that [`load_cluster`] knows, with what they stand for.
@@ -16,7 +15,6 @@ pub const CLUSTERS: [(&str, &str); 4] = [
     ("philly", "321 nodes of 2 and 231 of 8 GPUs, as at Microsoft in 2017"),
 ];
 
-const LARGEST_FILE: u64 = 16 << 20;
 const MOST_NODES: i64 = 1_000_000;
 const MOST_GPUS: i64 = 1_000_000;
 const MOST_GROUPS: usize = 10_000;
@@ -24,13 +22,13 @@ const MOST_GROUPS: usize = 10_000;
 /// The cluster, its queues and its name, from a built-in name, the short form `6x4 t4, 3x8 a100`, or a TOML file.
 pub fn load_cluster(text: &str) -> Result<(Cluster, QueueTree, String), Error> {
     let text = text.trim();
-    let built_in = |toml: &str| parse(text, toml);
+    let built_in = |toml: &str| parse_toml(text, toml);
     let draft = match text {
         "demo" => built_in(include_str!("clusters/demo.toml"))?,
         "philly" => built_in(include_str!("clusters/philly.toml"))?,
         "small" => short("4x4 v100")?,
         "homogeneous-64" => short("16x4 t4")?,
-        _ if text.ends_with(".toml") || Path::new(text).exists() => parse(text, &read(text)?)?,
+        _ if text.ends_with(".toml") || Path::new(text).exists() => parse_toml(text, &read_text(Path::new(text))?)?,
         _ if text.starts_with(|first: char| first.is_ascii_digit()) => short(text)?,
         _ => return Err(unknown(text)),
     };
@@ -42,39 +40,6 @@ pub fn load_cluster(text: &str) -> Result<(Cluster, QueueTree, String), Error> {
 
 fn short(text: &str) -> Result<ClusterDraft, Error> {
     ClusterDraft::parse_short(text).map_err(|invalid| Error::File { file: text.into(), what: invalid.to_string() })
-}
-
-fn read(file: &str) -> Result<String, Error> {
-    let failed = |source| Error::Read { file: file.into(), source };
-    let faulty = |what: String| Error::File { file: file.into(), what };
-    let mut bytes = Vec::new();
-    File::open(file).map_err(failed)?.take(LARGEST_FILE + 1).read_to_end(&mut bytes).map_err(failed)?;
-    let line = |at: usize| bytes[..at].iter().filter(|&&byte| byte == b'\n').count() as u64 + 1;
-    if let Some(at) = bytes.iter().position(|&byte| byte == 0) {
-        return Err(Error::Line { file: file.into(), line: line(at), what: "expected text, found a zero byte".into() });
-    }
-    if bytes.len() as u64 > LARGEST_FILE {
-        return Err(faulty(format!("expected at most {} MiB, found more", LARGEST_FILE >> 20)));
-    }
-    String::from_utf8(bytes).map_err(|error| faulty(format!("expected UTF-8 text, found {}", error.utf8_error())))
-}
-
-fn parse(file: &str, text: &str) -> Result<ClusterDraft, Error> {
-    toml::from_str(text).map_err(|error| {
-        let message = error.message().trim().replace('\n', "; ");
-        let Some(at) = error.span().map(|span| span.start.min(text.len())) else {
-            return Error::File { file: file.into(), what: message };
-        };
-        let before = text.get(..at).unwrap_or_default();
-        let start = before.rfind('\n').map_or(0, |end| end + 1);
-        let line = text[start..].lines().next().unwrap_or_default().trim();
-        Error::Toml {
-            file: file.into(),
-            line: before.matches('\n').count() + 1,
-            column: before[start..].chars().count() + 1,
-            what: if line.is_empty() { message } else { format!("{message}, in `{}`", shown(line)) },
-        }
-    })
 }
 
 /// Refuses what would fill the memory before anything is built.
@@ -155,7 +120,7 @@ mod tests {
     fn the_documented_example_is_a_cluster() {
         let page = include_str!("../../../docs/workloads.md");
         let example = page.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).expect("an example");
-        let (cluster, queues) = parse("example", example).unwrap().build().unwrap();
+        let (cluster, queues) = parse_toml::<ClusterDraft>("example", example).unwrap().build().unwrap();
         assert_eq!((cluster.gpus(), cluster.node_count(), queues.len()), (32, 9, 4));
     }
 

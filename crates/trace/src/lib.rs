@@ -4,6 +4,7 @@
 //! Part of the shell: it reads and writes files. It knows neither policies nor the engine.
 
 mod cluster_file;
+mod config_file;
 mod csv;
 mod csv_out;
 mod depend;
@@ -14,6 +15,7 @@ mod synthetic;
 mod table;
 
 pub use cluster_file::{CLUSTERS, load_cluster};
+pub use config_file::{read_text, read_toml};
 pub use csv::read_csv;
 pub use csv_out::write_csv;
 pub use error::Error;
