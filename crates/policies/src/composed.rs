@@ -16,16 +16,18 @@
 //! | `deadline`                | deadline; jobs without one last                                    |
 //! | `fair`                    | GPUs of the same user's jobs before it, each over its weight       |
 //!
-//! Deviations. `fair` counts for every job what its user would hold if the user's jobs were served in turn (those that
-//! run, by start, then those that wait, by submission): whoever holds least goes first, and a user's later jobs wait for
-//! other users' earlier ones. It ranks everyone anew in every decision. A running job grows only if that makes it
-//! `grow_gain` times as fast by estimate, because it must be restarted for it; it takes the largest size there is room
-//! for. Shrinking keeps a job on a part of its own devices.
+//! Deviations. `fair` counts for every job what its user would hold if the user's jobs were served in turn: whoever holds
+//! least goes first, and a user's later jobs wait for other users' earlier ones. Without `preempt` a user's running jobs
+//! count before the waiting ones; with it, jobs count in order of submission, so a large job that cannot be placed holds
+//! its user's later jobs back. When a loan is called in, `fair` without `preempt` follows one decision later. It ranks
+//! everyone anew in every decision. A running job grows only if that makes it `grow_gain` times as fast by estimate,
+//! because it must be restarted for it; it takes the largest size there is room for. Shrinking keeps a job on a part of
+//! its own devices.
 
 use std::collections::BTreeMap;
 
 use cluster::{ClaimId, Span, Time};
-use plan::{Claim, Knowledge, Phase, Plan, Policy, Rhythm, Snapshot, UserId};
+use plan::{Claim, Knowledge, Plan, Policy, Rhythm, Snapshot, UserId};
 
 use crate::blocks::backfill::{self, Backfill, Rules};
 use crate::blocks::draft::Draft;
@@ -146,7 +148,7 @@ impl Policy for Composed {
 impl Composed {
     fn update(&mut self, snapshot: &Snapshot<'_>) {
         if self.rule.by == By::Fair {
-            self.rule.ahead = ahead_of_each(snapshot);
+            self.rule.ahead = ahead_of_each(snapshot, self.blocks.preempt);
             self.line.rebuild(snapshot, &self.rule);
         } else {
             self.line.update(snapshot, &self.rule);
@@ -177,34 +179,27 @@ impl Order for Rule {
     }
 }
 
-fn ahead_of_each(snapshot: &Snapshot<'_>) -> BTreeMap<ClaimId, u64> {
-    let mut of_user: BTreeMap<UserId, Vec<(Standing, Time, Time, ClaimId)>> = BTreeMap::new();
+/// For every claim, the GPUs over weight of those of its user's claims that come before it.
+///
+/// Without preemption those that run come first: they are what the user holds. With preemption the order is that of
+/// submission alone; if it depended on who runs, every plan would change the ranks it was made by.
+fn ahead_of_each(snapshot: &Snapshot<'_>, preempt: bool) -> BTreeMap<ClaimId, u64> {
+    let mut of_user: BTreeMap<UserId, Vec<(bool, Time, ClaimId)>> = BTreeMap::new();
     for claim in snapshot.eligible() {
-        let standing = if claim.target.is_some() { Standing::Running } else { Standing::Waiting };
-        let place = (standing, started(claim), claim.submitted, claim.id);
-        of_user.entry(claim.user).or_default().push(place);
+        let behind = !preempt && claim.target.is_none();
+        of_user.entry(claim.user).or_default().push((behind, claim.submitted, claim.id));
     }
     let mut ahead = BTreeMap::new();
     for claims in of_user.values_mut() {
         claims.sort_unstable();
         let mut sum = 0_u64;
-        for &(_, _, _, id) in claims.iter() {
+        for &(_, _, id) in claims.iter() {
             ahead.insert(id, sum);
             let claim = snapshot.claim(id);
             sum = sum.saturating_add(order::per_weight(u64::from(claim.spec.min_gpus().as_thousandths()), claim));
         }
     }
     ahead
-}
-
-/// When the present run began; one that was only just promised devices comes after those that run.
-fn started(claim: &Claim) -> Time {
-    match claim.phase {
-        Phase::Starting { .. } | Phase::Running { .. } if claim.target.is_some() => {
-            claim.progress.last_launch.unwrap_or(claim.submitted)
-        }
-        _ => Time::MAX,
-    }
 }
 
 #[cfg(test)]

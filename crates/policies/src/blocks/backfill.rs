@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use cluster::{ClaimId, GpuKind, Placement, QueueId, Time};
+use cluster::{ClaimId, GpuKind, Placement, QueueId, Span, Time};
 use plan::{Allotment, Claim, Note, Obstacle, Reason, Room};
 
 use crate::blocks::admit;
@@ -312,7 +312,7 @@ impl Profile {
         let mut best: Option<(Time, f64, GpuKind)> = None;
         for kind in snapshot.cluster().kinds().map(|(kind, _)| kind).filter(|&kind| claim.spec.allows_kind(kind)) {
             let Some(rate) = snapshot.rate_on(claim, Some(kind), workers) else { continue };
-            let Some(at) = self.earliest(kind, devices, lasts.map(|lasts| lasts.as_millis())) else { continue };
+            let Some(at) = self.earliest(kind, devices, lasts.map(Span::as_millis)) else { continue };
             if best.is_none_or(|(time, fastest, _)| at < time || (at == time && rate > fastest)) {
                 best = Some((at, rate, kind));
             }

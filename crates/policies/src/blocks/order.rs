@@ -77,6 +77,8 @@ pub(crate) struct Walk<'l, K> {
     later: BTreeSet<(K, ClaimId)>,
     ruled_out: BTreeMap<Group, Note>,
     met: Option<(Group, K, ClaimId)>,
+    modest: bool,
+    intricate: bool,
 }
 
 impl<K> Rank<K> {
@@ -212,11 +214,6 @@ impl<K: Copy + Ord + Debug> Line<K> {
         self.running.iter().copied()
     }
 
-    /// Whether someone waits who could do with something other than whole free GPUs: cores alone, or a part of a GPU.
-    pub(crate) fn has_modest(&self) -> bool {
-        self.modest > 0
-    }
-
     pub(crate) fn worst_running(&self) -> Option<(K, ClaimId)> {
         self.running.last().copied()
     }
@@ -239,7 +236,15 @@ impl<K: Copy + Ord + Debug> Line<K> {
 impl<'l, K: Copy + Ord + Debug> Walk<'l, K> {
     pub(crate) fn new(line: &'l Line<K>) -> Walk<'l, K> {
         let heads = line.heads.iter().peekable();
-        Walk { line, heads, later: BTreeSet::new(), ruled_out: BTreeMap::new(), met: None }
+        Walk {
+            line,
+            heads,
+            later: BTreeSet::new(),
+            ruled_out: BTreeMap::new(),
+            met: None,
+            modest: line.modest > 0,
+            intricate: false,
+        }
     }
 
     /// The next who waits, in order of rank.
@@ -269,12 +274,24 @@ impl<'l, K: Copy + Ord + Debug> Walk<'l, K> {
     /// Someone who ran and was made to wait is met again at the new rank.
     pub(crate) fn join(&mut self, key: K, id: ClaimId) {
         self.later.insert((key, id));
+        self.modest |= self.line.entries[id.0 as usize].is_some_and(|entry| entry.modest);
+    }
+
+    /// Whether someone waits who could do with something other than whole free GPUs: cores alone, or a part of a GPU.
+    pub(crate) fn has_modest(&self) -> bool {
+        self.modest
     }
 
     /// Neither this claim nor those like it behind it can be helped; `note` says why.
     pub(crate) fn rule_out(&mut self, draft: &mut Draft<'_>, id: ClaimId, note: Note) {
         self.ruled_out.insert(self.line.group(id), note);
+        self.intricate |= draft.snapshot.claim(id).spec.roles.len() > 1;
         draft.note_waiting(id, note);
+    }
+
+    /// Whether someone was ruled out whose several roles make it hard to find a place.
+    pub(crate) fn is_intricate(&self) -> bool {
+        self.intricate
     }
 
     /// Whether everyone met so far was helped.

@@ -205,14 +205,13 @@ impl<'s> Search<'s> {
                 return Some((node, *devices));
             }
         }
-        let topped_up = room.nodes_from(kind, 0).find_map(|node| {
+        room.nodes_from(kind, 0).find_map(|node| {
             let used = by_node.get(&node).copied().unwrap_or(Devices::NONE);
             let free = room.free_devices(node);
             let more = slice.count - used.count();
             let enough = free.count() >= more && tasks_by_cores(room, role, node) > 0;
             enough.then(|| (node, used.union(free.lowest(more))))
-        });
-        topped_up
+        })
     }
 
     /// Tasks without GPUs: on nodes the job already has, then on one node that holds them all, then wherever there is

@@ -4,7 +4,7 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use cluster::{ClaimId, GpuKind, Placement};
+use cluster::{Bytes, ClaimId, GpuKind, Placement, Role};
 use plan::{Allotment, Claim, Note, Obstacle, Reason};
 
 use crate::blocks::admit;
@@ -29,35 +29,70 @@ pub(crate) fn in_order<O: Order>(
     style: impl Fn(&Claim) -> Style,
     shrink: bool,
 ) -> bool {
-    let mut walk = Walk::new(line);
-    for claim in admit::over_budget(draft, line) {
-        walk.join(order.rank(&draft.snapshot, claim, Standing::Waiting).key, claim.id);
+    let mut stopped = admit::over_budget(draft, line);
+    for pass in 1.. {
+        let mut walk = Walk::new(line);
+        for victim in stopped.iter().filter(|victim| draft.holds(victim.id).is_none()) {
+            walk.join(order.rank(&draft.snapshot, victim, Standing::Waiting).key, victim.id);
+        }
+        let end = walk_once(draft, line, &mut walk, order, &style, shrink, &mut stopped);
+        if end.started && walk.is_intricate() && pass < PASSES {
+            continue;
+        }
+        walk.explain_rest(draft, |draft, claim| draft.too_little(claim, claim.spec.min_gpus()));
+        return end.reached && walk.nobody_ruled_out();
     }
-    let mut stopped = false;
+    unreachable!("the last pass returns")
+}
+
+/// How often the line is gone along. The search for a place is exact for jobs of one role; for others it may fail in one
+/// room and succeed in a smaller one, so they are given another chance when others have taken their places.
+const PASSES: u32 = 4;
+
+/// How a walk went.
+struct End {
+    /// Someone was started.
+    started: bool,
+    /// Nobody was left at the end of the line because nothing was free.
+    reached: bool,
+}
+
+fn walk_once<'a, O: Order>(
+    draft: &mut Draft<'a>,
+    line: &Line<O::Key>,
+    walk: &mut Walk<'_, O::Key>,
+    order: &O,
+    style: &impl Fn(&Claim) -> Style,
+    shrink: bool,
+    stopped: &mut Vec<&'a Claim>,
+) -> End {
+    let mut started = false;
     while let Some((key, id)) = walk.next() {
-        if !shrink && is_full(draft, line) && line.worst_running() < Some((key, id)) {
-            stopped = true;
-            let claim = draft.snapshot.claim(id);
-            draft.note_waiting(id, draft.too_little(claim, claim.spec.min_gpus()));
-            break;
+        if draft.holds(id).is_some() {
+            continue;
         }
         let claim = draft.snapshot.claim(id);
+        if !shrink && is_full(draft, walk) && line.worst_running() < Some((key, id)) {
+            draft.note_waiting(id, draft.too_little(claim, claim.spec.min_gpus()));
+            return End { started, reached: false };
+        }
         match start(draft, line, (key, id), claim, style(claim), shrink) {
             Ok(victims) => {
-                for victim in victims {
+                started = true;
+                for victim in &victims {
                     walk.join(order.rank(&draft.snapshot, victim, Standing::Waiting).key, victim.id);
                 }
+                stopped.extend(victims);
             }
             Err(note) => walk.rule_out(draft, id, note),
         }
     }
-    walk.explain_rest(draft, |draft, claim| draft.too_little(claim, claim.spec.min_gpus()));
-    !stopped && walk.nobody_ruled_out()
+    End { started, reached: true }
 }
 
 /// Whether no waiting claim could be placed without taking something from another.
-fn is_full<K: Copy + Ord + Debug>(draft: &Draft<'_>, line: &Line<K>) -> bool {
-    !line.has_modest() && draft.room().free() == 0
+fn is_full<K: Copy + Ord + Debug>(draft: &Draft<'_>, walk: &Walk<'_, K>) -> bool {
+    !walk.has_modest() && draft.room().free() == 0
 }
 
 /// Starts one claim, in free room or in that of others. Returns those who had to stop for it.
@@ -195,10 +230,14 @@ impl<'a> Missing<'a> {
         anyone && self.devices == 0 && !self.by_quota
     }
 
-    /// Whether what is held there is of any use to the claim.
+    /// Whether what is held there may be of use to the claim. Other kinds of GPU are not, unless cores, memory or quota
+    /// come with them.
     fn concerns(&self, draft: &Draft<'_>, placement: &Placement) -> bool {
         let allowed = |kind: GpuKind| self.free[usize::from(kind.0)].is_some();
-        self.by_quota || self.devices == 0 || placement.kind(draft.snapshot.cluster()).is_none_or(allowed)
+        let needs_more = |role: &Role| role.millicores > 0 || role.memory > Bytes::ZERO;
+        self.by_quota
+            || self.claim.spec.roles.iter().any(needs_more)
+            || placement.kind(draft.snapshot.cluster()).is_none_or(allowed)
     }
 
     fn free(&mut self, draft: &Draft<'_>, placement: &Placement) {

@@ -13,7 +13,7 @@ use cluster::{
 use perf::{Rates, ScalingLaw, Situation, Speed, Truth};
 use plan::{
     Availability, Books, Budgets, Changed, NodeStatus, Outcome, Phase, Plan, Policy, Rhythm, Snapshot,
-    check_everything, feasible,
+    check_everything, feasible, text,
 };
 use policies::{PolicyConfig, build};
 
@@ -66,6 +66,9 @@ impl Dice {
     }
 }
 
+/// A job that will be submitted: when, what is asked, what is thought of it, what is true.
+type Coming = (Time, Arc<JobSpec>, Arc<Speed>, Arc<Truth>);
+
 /// Jobs to come, and the world in which they do.
 #[derive(Debug, Clone)]
 pub(crate) struct Story {
@@ -74,9 +77,10 @@ pub(crate) struct Story {
     books: Books,
     budgets: Budgets,
     truths: Vec<Arc<Truth>>,
-    to_come: Vec<(Time, Arc<JobSpec>, Arc<Speed>, Arc<Truth>)>,
+    to_come: Vec<Coming>,
     changed: BTreeSet<ClaimId>,
     ends: BTreeSet<(Time, ClaimId)>,
+    end_of: Vec<Option<Time>>,
     first: bool,
     unrest: bool,
     calmed: bool,
@@ -113,6 +117,7 @@ impl Story {
             to_come: Vec::new(),
             changed: BTreeSet::new(),
             ends: BTreeSet::new(),
+            end_of: Vec::new(),
             first: true,
             unrest: true,
             calmed: false,
@@ -201,6 +206,10 @@ impl Story {
         self.now
     }
 
+    pub(crate) fn live(&self) -> usize {
+        self.books.claims().live_count()
+    }
+
     /// Plays the story to its end under a policy, which is asked as the engine would ask it. `look` sees every moment, the
     /// policy, and its plan for the moment.
     pub(crate) fn play(mut self, config: &PolicyConfig, mut look: impl FnMut(&Story, &dyn Policy, &Plan)) -> Story {
@@ -249,6 +258,7 @@ impl Story {
             let (_, spec, speed, truth) = self.to_come.pop().unwrap();
             let id = self.books.submit(self.now, spec, speed);
             self.truths.push(truth);
+            self.end_of.push(None);
             self.changed.insert(id);
             any = true;
         }
@@ -343,6 +353,16 @@ impl Story {
         story
     }
 
+    /// The changes of a plan, one line each.
+    pub(crate) fn describe(&self, plan: &Plan) -> String {
+        let line = |(id, allotment): &(ClaimId, Option<Arc<plan::Allotment>>)| {
+            let place = |allotment: &Arc<plan::Allotment>| text::placement(&self.books.cluster, &allotment.placement);
+            let target = self.books.claim(*id).target.as_ref().map_or("nothing".into(), place);
+            format!("job {id}: {target} -> {}\n", allotment.as_ref().map_or("nothing".into(), place))
+        };
+        plan.changes.iter().map(line).collect()
+    }
+
     fn apply(&mut self, plan: &Plan, carry_out: bool) {
         for (id, note) in &plan.notes {
             assert_ne!(self.books.claim(*id).note.reason, note.reason, "a note that is no news");
@@ -372,8 +392,8 @@ impl Story {
         let spent = self.now.since(*since).as_secs_f64();
         let rate = self.rate(id, holds);
         let done = claim.progress.done + (spent * rate) as u64;
-        let end = self.ends.iter().find(|(_, other)| *other == id).copied().expect("whoever runs has an end");
-        self.ends.remove(&end);
+        let end = self.end_of[id.0 as usize].take().expect("whoever runs has an end");
+        self.ends.remove(&(end, id));
         self.books.progress_mut(id).done = done.min(self.truths[id.0 as usize].iterations - 1);
         self.books.charge(self.now, id, None);
         self.books.set_phase(id, Phase::Waiting);
@@ -384,6 +404,7 @@ impl Story {
         let left = self.truths[id.0 as usize].iterations - self.books.claim(id).progress.done;
         let lasts = Span::from_secs_f64(left as f64 / self.rate(id, &target)) + Span::from_millis(1);
         self.ends.insert((self.now + lasts, id));
+        self.end_of[id.0 as usize] = Some(self.now + lasts);
         self.books.charge(self.now, id, Some(target.placement.gpus()));
         let progress = self.books.progress_mut(id);
         progress.launches += 1;
