@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use cluster::{ClaimId, GpuTime, Gpus, JobSpec, Name, Placement, QueueId, Role, Run, Scaling, Span, Time};
-use perf::Speed;
+use cluster::{ClaimId, GpuKind, GpuTime, Gpus, JobSpec, Name, Placement, QueueId, Role, Run, Scaling, Span, Time};
+use perf::{Rates, Speed};
 use serde::{Deserialize, Serialize};
 
 use crate::note::Note;
@@ -123,7 +123,9 @@ struct ClassKey {
     queue: QueueId,
     scaling: Scaling,
     roles: Vec<Role>,
-    kinds: Vec<cluster::GpuKind>,
+    kinds: Vec<GpuKind>,
+    /// The kinds on which its speed is known; `None` if it runs anywhere.
+    fast_on: Option<Vec<GpuKind>>,
     skew: Option<u16>,
 }
 
@@ -146,6 +148,12 @@ impl Progress {
     /// GPU time held so far, over all runs.
     pub fn attained(&self, now: Time) -> GpuTime {
         self.attained + self.holding.map_or(GpuTime::ZERO, |gpus| gpus * now.since(self.charged_at))
+    }
+
+    /// What it is charged for at this moment: from launch until the devices are given back, which is not quite the time
+    /// in which it has a target.
+    pub fn holding(&self) -> Gpus {
+        self.holding.unwrap_or(Gpus::ZERO)
     }
 
     /// Time spent holding devices so far, over all runs.
@@ -219,7 +227,7 @@ impl Claims {
                 user
             }
         };
-        let class = self.class_of(&spec);
+        let class = self.class_of(&spec, &speed);
         let blocked_by = spec.after.iter().filter(|&&after| !self.has_finished(after)).count() as u32;
         let note = if blocked_by > 0 { Note::dependency(blocked_by) } else { Note::pending() };
         self.all.push(Claim {
@@ -240,12 +248,17 @@ impl Claims {
         id
     }
 
-    fn class_of(&mut self, spec: &JobSpec) -> ClassId {
+    fn class_of(&mut self, spec: &JobSpec, speed: &Speed) -> ClassId {
+        let fast_on = match &speed.rates {
+            Rates::Anywhere(_) => None,
+            Rates::ByKind(table) => Some(table.iter().map(|(kind, _)| *kind).collect()),
+        };
         let key = ClassKey {
             queue: spec.queue,
             scaling: spec.scaling,
             roles: spec.roles.clone(),
             kinds: spec.kinds.clone(),
+            fast_on,
             skew: spec.skew,
         };
         let next = ClassId(self.classes.len() as u32);

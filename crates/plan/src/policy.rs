@@ -20,6 +20,11 @@ pub trait Policy: Send {
         Rhythm::OnChange
     }
 
+    /// Whether planning again at once, with the plan in the books, changes nothing.
+    fn is_stable(&self) -> bool {
+        true
+    }
+
     /// What the policy is told beyond what a real scheduler could know.
     fn knows(&self) -> &'static [Knowledge] {
         &[]

@@ -140,6 +140,11 @@ impl Policy for Composed {
         self.blocks.round.map_or(Rhythm::OnChange, Rhythm::EveryRound)
     }
 
+    /// Without preemption, whom a called-in loan puts in front is seen only once the loan is back.
+    fn is_stable(&self) -> bool {
+        self.rule.by != By::Fair || self.blocks.preempt
+    }
+
     fn knows(&self) -> &'static [Knowledge] {
         self.rule.estimates.knows()
     }
@@ -171,7 +176,7 @@ impl Order for Rule {
         };
         let moves = match self.by {
             By::Shortest => self.estimates.moves(claim),
-            By::Attained => !order::charged(snapshot, claim).is_zero(),
+            By::Attained => !claim.progress.holding().is_zero(),
             _ => false,
         };
         // Without preemption nobody who runs is compared with one who waits, and arrival alone counts.

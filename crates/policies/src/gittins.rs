@@ -92,7 +92,7 @@ impl Order for HighestIndex {
         let level = self.thresholds.partition_point(|&threshold| threshold <= attained);
         // The bits of floating-point numbers that are not negative are ordered like the numbers.
         let index = self.sizes.index(attained.as_raw()).to_bits();
-        let moves = !order::charged(snapshot, claim).is_zero();
+        let moves = !claim.progress.holding().is_zero();
         Rank::moving_if(moves, (level, Reverse(index), attained.as_raw(), standing, claim.submitted))
     }
 }

@@ -59,7 +59,7 @@ impl Order for LeastAttained {
 
     fn rank(&self, snapshot: &Snapshot<'_>, claim: &Claim, standing: Standing) -> Rank<Key> {
         let attained = order::per_weight(claim.attained(snapshot.now).as_raw(), claim);
-        let moves = !order::charged(snapshot, claim).is_zero();
+        let moves = !claim.progress.holding().is_zero();
         Rank::moving_if(moves, (attained, standing, claim.submitted))
     }
 }

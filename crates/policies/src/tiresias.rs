@@ -20,13 +20,15 @@
 //! never uses, so `3250,7200` is its default. The released code sinks two-dimensional jobs late, after
 //! (limit - executed) / GPUs; here it is (limit - attained) / GPUs. The paper learns the skew from which a model
 //! suffers by profiling; 0.5 is our choice, and models whose skew is unknown are placed freely. Who was stopped queues by
-//! its last start. What was promoted is remembered as GPU time and run time at that moment.
+//! its last start. What was promoted is remembered as GPU time and run time at that moment. Nobody is promoted before
+//! having waited for `promote_after`: without it, jobs that are slow to restart and promoted after the shortest runs stop
+//! each other for ever and none gets on.
 
 use cluster::{GpuTime, Span, Time};
 use plan::{Claim, Plan, Policy, Snapshot};
 
 use crate::blocks::draft::Draft;
-use crate::blocks::order::{self, Line, Order, Rank, Standing};
+use crate::blocks::order::{Line, Order, Rank, Standing};
 use crate::blocks::place::Style;
 use crate::blocks::preempt;
 use crate::config::{ConfigError, PolicyConfig, bad_value};
@@ -38,7 +40,11 @@ pub(crate) fn build(config: &PolicyConfig) -> Result<Box<dyn Policy>, ConfigErro
     }
     let by_skew = config.choice("placement", &[("skew", true), ("free", false)])?;
     let promote = config.number("promote", 0.0)?;
-    let queues = Queues { thresholds: config.thresholds("thresholds")?, promote: (promote > 0.0).then_some(promote) };
+    let queues = Queues {
+        thresholds: config.thresholds("thresholds")?,
+        promote: (promote > 0.0).then_some(promote),
+        promote_after: config.span("promote_after")?.unwrap_or(Span::ZERO),
+    };
     let pack_above = by_skew.then_some((pack_above * 1000.0).round() as u16);
     Ok(Box::new(Tiresias { queues, pack_above, line: Line::new() }))
 }
@@ -59,6 +65,8 @@ type Key = (usize, Standing, Time);
 struct Queues {
     thresholds: Vec<GpuTime>,
     promote: Option<f64>,
+    /// Nobody is promoted who has waited less.
+    promote_after: Span,
 }
 
 impl Policy for Tiresias {
@@ -101,7 +109,7 @@ impl Order for Queues {
             return Rank::fixed((0, standing, since));
         }
         let key = (self.level(snapshot, claim), standing, since);
-        let charged = order::charged(snapshot, claim);
+        let charged = claim.progress.holding();
         if !charged.is_zero() {
             return Rank { key, changes_at: self.sinks_at(snapshot, claim, charged), moves: false };
         }
@@ -130,12 +138,11 @@ impl Queues {
     fn promoted_at(&self, snapshot: &Snapshot<'_>, claim: &Claim) -> Option<Time> {
         let promote = self.promote.filter(|_| self.level(snapshot, claim) > 0)?;
         let (_, executed) = Standpoint::remembered(snapshot, claim).since(snapshot, claim);
-        Some(claim.progress.waiting_since + executed.scale(promote))
+        Some(claim.progress.waiting_since + executed.scale(promote).max(self.promote_after))
     }
 
     fn is_promoted(&self, snapshot: &Snapshot<'_>, claim: &Claim) -> bool {
-        order::charged(snapshot, claim).is_zero()
-            && self.promoted_at(snapshot, claim).is_some_and(|time| time <= snapshot.now)
+        claim.progress.holding().is_zero() && self.promoted_at(snapshot, claim).is_some_and(|time| time <= snapshot.now)
     }
 }
 

@@ -38,7 +38,7 @@ fn a_restarted_policy_plans_like_one_that_was_not() {
 #[test]
 fn planning_again_at_once_changes_nothing() {
     for config in variants() {
-        if !config.entry().unwrap().stable {
+        if !config.build().unwrap().is_stable() {
             continue;
         }
         for seed in 2000..2000 + seeds() {

@@ -90,7 +90,6 @@ fn json(entry: &policies::Entry) -> serde_json::Value {
         "name": entry.name,
         "summary": entry.summary,
         "paper": entry.citation,
-        "stable": entry.stable,
         "parameters": entry.parameters.iter().map(parameter).collect::<Vec<_>>(),
     })
 }

@@ -5,8 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::iter::Peekable;
 
-use cluster::{ClaimId, Gpus, Grain, Span, Time};
-use perf::Rates;
+use cluster::{ClaimId, Grain, Span, Time};
 use plan::{Changed, Claim, ClassId, Note, Snapshot};
 
 use crate::blocks::draft::Draft;
@@ -40,8 +39,8 @@ pub(crate) struct Rank<K> {
 /// All claims that may hold devices, in line.
 #[derive(Debug)]
 pub(crate) struct Line<K> {
-    waiting: BTreeMap<Group, BTreeSet<(K, ClaimId)>>,
-    /// The first of every group.
+    waiting: BTreeMap<ClassId, BTreeSet<(K, ClaimId)>>,
+    /// The first of every class.
     heads: BTreeSet<(K, ClaimId)>,
     running: BTreeSet<(K, ClaimId)>,
     entries: Vec<Option<Entry<K>>>,
@@ -51,32 +50,22 @@ pub(crate) struct Line<K> {
     modest: usize,
 }
 
-/// Claims that are interchangeable when it comes to finding a place: what is impossible for one is so for all.
-///
-/// A class says what is asked for, but two jobs that ask for the same may be able to run on different kinds of GPU.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Group {
-    class: ClassId,
-    /// One bit per kind of GPU on which the speed is known.
-    kinds: u64,
-}
-
 #[derive(Debug, Clone, Copy)]
 struct Entry<K> {
     rank: Rank<K>,
     standing: Standing,
-    group: Group,
+    class: ClassId,
     modest: bool,
 }
 
-/// A walk along the line from the front. Groups that are ruled out are not met again.
+/// A walk along the line from the front. Classes that are ruled out are not met again.
 #[derive(Debug)]
 pub(crate) struct Walk<'l, K> {
     line: &'l Line<K>,
     heads: Peekable<std::collections::btree_set::Iter<'l, (K, ClaimId)>>,
     later: BTreeSet<(K, ClaimId)>,
-    ruled_out: BTreeMap<Group, Note>,
-    met: Option<(Group, K, ClaimId)>,
+    ruled_out: BTreeMap<ClassId, Note>,
+    met: Option<(ClassId, K, ClaimId)>,
     modest: bool,
     intricate: bool,
 }
@@ -135,7 +124,7 @@ impl<K: Copy + Ord + Debug> Line<K> {
         };
         let new = standing.map(|standing| {
             let rank = order.rank(snapshot, claim, standing);
-            Entry { rank, standing, group: Group::of(claim), modest: is_modest(claim) }
+            Entry { rank, standing, class: claim.class, modest: is_modest(claim) }
         });
         let index = claim.id.0 as usize;
         if self.entries.len() <= index {
@@ -162,7 +151,7 @@ impl<K: Copy + Ord + Debug> Line<K> {
             }
             Standing::Waiting => {
                 self.modest += usize::from(entry.modest);
-                self.change_group(entry.group, |group| group.insert(key));
+                self.change_class(entry.class, |members| members.insert(key));
             }
         }
         if let Some(time) = entry.rank.changes_at {
@@ -181,7 +170,7 @@ impl<K: Copy + Ord + Debug> Line<K> {
             }
             Standing::Waiting => {
                 self.modest -= usize::from(entry.modest);
-                self.change_group(entry.group, |group| group.remove(&key));
+                self.change_class(entry.class, |members| members.remove(&key));
             }
         }
         if let Some(time) = entry.rank.changes_at {
@@ -190,14 +179,14 @@ impl<K: Copy + Ord + Debug> Line<K> {
         self.moving.remove(&id);
     }
 
-    /// Changes a group and keeps the list of heads in step.
-    fn change_group(&mut self, group: Group, change: impl FnOnce(&mut BTreeSet<(K, ClaimId)>) -> bool) {
-        let members = self.waiting.entry(group).or_default();
+    /// Changes who waits of a class and keeps the list of heads in step.
+    fn change_class(&mut self, class: ClassId, change: impl FnOnce(&mut BTreeSet<(K, ClaimId)>) -> bool) {
+        let members = self.waiting.entry(class).or_default();
         let before = members.first().copied();
         change(members);
         let after = members.first().copied();
         if after.is_none() {
-            self.waiting.remove(&group);
+            self.waiting.remove(&class);
         }
         if before != after {
             before.map(|head| self.heads.remove(&head));
@@ -223,13 +212,13 @@ impl<K: Copy + Ord + Debug> Line<K> {
         self.due.first().map(|(time, _)| *time)
     }
 
-    fn group(&self, id: ClaimId) -> Group {
-        self.entries[id.0 as usize].expect("whoever is met on a walk is in line").group
+    fn class(&self, id: ClaimId) -> ClassId {
+        self.entries[id.0 as usize].expect("whoever is met on a walk is in line").class
     }
 
-    fn after(&self, group: Group, key: K, id: ClaimId) -> Option<(K, ClaimId)> {
+    fn after(&self, class: ClassId, key: K, id: ClaimId) -> Option<(K, ClaimId)> {
         use std::ops::Bound::{Excluded, Unbounded};
-        self.waiting.get(&group)?.range((Excluded((key, id)), Unbounded)).next().copied()
+        self.waiting.get(&class)?.range((Excluded((key, id)), Unbounded)).next().copied()
     }
 }
 
@@ -249,10 +238,10 @@ impl<'l, K: Copy + Ord + Debug> Walk<'l, K> {
 
     /// The next who waits, in order of rank.
     pub(crate) fn next(&mut self) -> Option<(K, ClaimId)> {
-        if let Some((group, key, id)) = self.met.take()
-            && !self.ruled_out.contains_key(&group)
+        if let Some((class, key, id)) = self.met.take()
+            && !self.ruled_out.contains_key(&class)
         {
-            self.later.extend(self.line.after(group, key, id));
+            self.later.extend(self.line.after(class, key, id));
         }
         loop {
             let head = self.heads.peek().map(|head| **head);
@@ -261,12 +250,12 @@ impl<'l, K: Copy + Ord + Debug> Walk<'l, K> {
                 (Some(_), _) => self.heads.next().copied()?,
                 (None, _) => self.later.pop_first()?,
             };
-            let group = self.line.group(id);
-            if self.ruled_out.contains_key(&group) {
+            let class = self.line.class(id);
+            if self.ruled_out.contains_key(&class) {
                 continue;
             }
             let waits = self.line.entries[id.0 as usize].is_some_and(|entry| entry.standing == Standing::Waiting);
-            self.met = waits.then_some((group, key, id));
+            self.met = waits.then_some((class, key, id));
             return Some((key, id));
         }
     }
@@ -284,7 +273,7 @@ impl<'l, K: Copy + Ord + Debug> Walk<'l, K> {
 
     /// Neither this claim nor those like it behind it can be helped; `note` says why.
     pub(crate) fn rule_out(&mut self, draft: &mut Draft<'_>, id: ClaimId, note: Note) {
-        self.ruled_out.insert(self.line.group(id), note);
+        self.ruled_out.insert(self.line.class(id), note);
         self.intricate |= draft.snapshot.claim(id).spec.roles.len() > 1;
         draft.note_waiting(id, note);
     }
@@ -299,26 +288,16 @@ impl<'l, K: Copy + Ord + Debug> Walk<'l, K> {
         self.ruled_out.is_empty()
     }
 
-    /// Tells those who are new in line and were not met why they wait: as the first of their group, or for `otherwise`.
+    /// Tells those who are new in line and were not met why they wait: as the first of their class, or for `otherwise`.
     pub(crate) fn explain_rest(&self, draft: &mut Draft<'_>, otherwise: impl Fn(&Draft<'_>, &Claim) -> Note) {
         for claim in draft.snapshot.changed_claims() {
             if !claim.is_waiting() || draft.holds(claim.id).is_some() || draft.has_note(claim.id) {
                 continue;
             }
-            let as_group = self.ruled_out.get(&self.line.group(claim.id)).copied();
-            let note = as_group.unwrap_or_else(|| otherwise(draft, claim));
+            let as_class = self.ruled_out.get(&self.line.class(claim.id)).copied();
+            let note = as_class.unwrap_or_else(|| otherwise(draft, claim));
             draft.note_waiting(claim.id, note);
         }
-    }
-}
-
-impl Group {
-    fn of(claim: &Claim) -> Group {
-        let kinds = match &claim.speed.rates {
-            Rates::Anywhere(_) => u64::MAX,
-            Rates::ByKind(table) => table.iter().fold(0, |bits, (kind, _)| bits | 1 << kind.0.min(63)),
-        };
-        Group { class: claim.class, kinds }
     }
 }
 
@@ -326,14 +305,6 @@ impl Group {
 fn is_modest(claim: &Claim) -> bool {
     let takes_whole = |grain| grain == Grain::Whole;
     !claim.spec.roles.iter().any(|role| role.slice.is_some_and(|slice| takes_whole(slice.grain)))
-}
-
-/// The GPUs a claim is being charged for at this moment. Devices are charged from launch until they are given back,
-/// which is not quite the same as having a target.
-pub(crate) fn charged(snapshot: &Snapshot<'_>, claim: &Claim) -> Gpus {
-    let second = Span::from_secs(1);
-    let later = claim.attained(snapshot.now + second).saturating_sub(claim.attained(snapshot.now));
-    Gpus::from_thousandths((later.as_raw() / second.as_millis()) as u32)
 }
 
 /// The first multiple of a round after now.
@@ -401,13 +372,5 @@ mod tests {
     fn jobs_that_run_on_different_kinds_are_not_alike() {
         let scenario = Scenario::new("1x1 t4, 1x1 a100").job("a speed t4=1").job("b speed a100=1").job("c speed t4=2");
         assert_eq!(walk_names(&scenario, &["a"]), [0, 1]);
-    }
-
-    #[test]
-    fn the_charge_of_a_claim_is_what_it_holds() {
-        let scenario = Scenario::new("1x4").at("10s").job("a 2 gpus runs n0:0-1").job("b 1 gpu");
-        let snapshot = scenario.snapshot(None);
-        assert_eq!(charged(&snapshot, snapshot.claim(scenario.id("a"))), Gpus::whole(2));
-        assert_eq!(charged(&snapshot, snapshot.claim(scenario.id("b"))), Gpus::ZERO);
     }
 }
