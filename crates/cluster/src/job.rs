@@ -1,6 +1,7 @@
 //! What a user asks for: a training job, immutable once submitted.
 
 use std::fmt;
+use std::ops::Deref;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -118,26 +119,11 @@ pub struct Recovery {
     pub retries: u32,
 }
 
-/// A training job as submitted. Made from a [`JobDraft`], so whoever holds one can rely on it.
+/// A training job as submitted: a [`JobDraft`] that was examined, so whoever holds one can rely on it. Its fields are the
+/// draft's, to be read and not changed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "JobDraft", into = "JobDraft")]
-#[non_exhaustive]
-pub struct JobSpec {
-    pub name: Name,
-    pub user: Name,
-    pub queue: QueueId,
-    pub priority: i32,
-    pub weight: Weight,
-    pub scaling: Scaling,
-    pub roles: Vec<Role>,
-    pub kinds: Vec<GpuKind>,
-    pub ends: Ends,
-    pub deadline: Option<Time>,
-    pub after: Vec<ClaimId>,
-    pub expected: Option<Span>,
-    pub skew: Option<u16>,
-    pub recovery: Recovery,
-}
+pub struct JobSpec(JobDraft);
 
 /// A job as written down; may still be nonsense.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -225,6 +211,11 @@ impl Role {
 }
 
 impl JobSpec {
+    /// The same job, to be run after these.
+    pub fn run_after(self, after: Vec<ClaimId>) -> JobSpec {
+        JobSpec(JobDraft { after, ..self.0 })
+    }
+
     /// What the job takes of GPUs with so many workers.
     pub fn gpus(&self, workers: u32) -> Gpus {
         self.roles.iter().map(|role| role.gpus_per_task() * role.tasks(workers)).sum()
@@ -365,50 +356,24 @@ impl TryFrom<JobDraft> for JobSpec {
     type Error = Invalid;
 
     fn try_from(draft: JobDraft) -> Result<JobSpec, Invalid> {
-        if let Some(fault) = draft.fault() {
-            return Err(fault);
+        match draft.fault() {
+            None => Ok(JobSpec(draft)),
+            Some(fault) => Err(fault),
         }
-        let JobDraft { name, user, queue, priority, weight, scaling, roles, kinds, ends, deadline, .. } = draft;
-        let JobDraft { after, expected, skew, recovery, .. } = draft;
-        Ok(JobSpec {
-            name,
-            user,
-            queue,
-            priority,
-            weight,
-            scaling,
-            roles,
-            kinds,
-            ends,
-            deadline,
-            after,
-            expected,
-            skew,
-            recovery,
-        })
     }
 }
 
 impl From<JobSpec> for JobDraft {
     fn from(spec: JobSpec) -> JobDraft {
-        let JobSpec { name, user, queue, priority, weight, scaling, roles, kinds, ends, deadline, .. } = spec;
-        let JobSpec { after, expected, skew, recovery, .. } = spec;
-        JobDraft {
-            name,
-            user,
-            queue,
-            priority,
-            weight,
-            scaling,
-            roles,
-            kinds,
-            ends,
-            deadline,
-            after,
-            expected,
-            skew,
-            recovery,
-        }
+        spec.0
+    }
+}
+
+impl Deref for JobSpec {
+    type Target = JobDraft;
+
+    fn deref(&self) -> &JobDraft {
+        &self.0
     }
 }
 

@@ -6,6 +6,7 @@ mod job;
 mod machine;
 mod placement;
 mod queue;
+mod suggest;
 mod units;
 
 pub use job::{
@@ -18,4 +19,5 @@ pub use machine::{
 };
 pub use placement::{Devices, Grain, MigProfile, Placement, Shape, SliceSet, Slot, Spread};
 pub use queue::{Queue, QueueDraft, QueueId, QueueTree};
+pub use suggest::suggestion;
 pub use units::{Bandwidth, Bytes, GpuTime, Gpus, Span, Time, Weight};

@@ -235,6 +235,16 @@ mod tests {
         Plan { changes: changes.collect(), ..Plan::default() }
     }
 
+    /// Gives whoever waits four devices of the node.
+    fn all_on(snapshot: &Snapshot<'_>, node: u32) -> Plan {
+        let waiting = snapshot.eligible().filter(|claim| claim.is_waiting());
+        Plan { changes: waiting.map(|claim| (claim.id, Some(whole(node, 0b1111)))).collect(), ..Plan::default() }
+    }
+
+    fn first_open_node(snapshot: &Snapshot<'_>) -> Plan {
+        all_on(snapshot, if snapshot.room().is_open(NodeId(0)) { 0 } else { 1 })
+    }
+
     fn run(claim: u32, attempt: u32) -> Run {
         Run { claim: ClaimId(claim), attempt }
     }
@@ -313,11 +323,7 @@ mod tests {
 
     #[test]
     fn a_drained_node_sends_its_jobs_away() {
-        let mut bench = Bench::new("2x4", |snapshot| {
-            let open = if snapshot.room().is_open(NodeId(0)) { 0 } else { 1 };
-            let waiting = snapshot.eligible().filter(|claim| claim.is_waiting());
-            Plan { changes: waiting.map(|claim| (claim.id, Some(whole(open, 0b1111)))).collect(), ..Plan::default() }
-        });
+        let mut bench = Bench::new("2x4", first_open_node);
         bench.submit(0, job("a"));
         bench.report(1, Event::RunStarted { run: run(0, 1) });
         let orders = bench.handle(5, vec![Input::Request(Request::Drain(NodeId(0)))]);
@@ -329,11 +335,7 @@ mod tests {
 
     #[test]
     fn a_run_on_a_lost_node_is_launched_elsewhere_without_counting_as_a_crash() {
-        let mut bench = Bench::new("2x4", |snapshot| {
-            let open = if snapshot.room().is_open(NodeId(0)) { 0 } else { 1 };
-            let waiting = snapshot.eligible().filter(|claim| claim.is_waiting());
-            Plan { changes: waiting.map(|claim| (claim.id, Some(whole(open, 0b1111)))).collect(), ..Plan::default() }
-        });
+        let mut bench = Bench::new("2x4", first_open_node);
         bench.submit(0, job("a"));
         bench.report(1, Event::RunStarted { run: run(0, 1) });
         let lost = Event::NodeChanged { node: NodeId(0), availability: Availability::Lost, broken: Devices::NONE };
@@ -391,11 +393,8 @@ mod tests {
 
     #[test]
     fn a_node_that_joins_is_used() {
-        let mut bench = Bench::new("1x4", |snapshot| {
-            let last = snapshot.cluster().node_count() as u32 - 1;
-            let waiting = snapshot.eligible().filter(|claim| claim.is_waiting());
-            Plan { changes: waiting.map(|claim| (claim.id, Some(whole(last, 0b1111)))).collect(), ..Plan::default() }
-        });
+        let newest_node = |snapshot: &Snapshot<'_>| all_on(snapshot, snapshot.cluster().node_count() as u32 - 1);
+        let mut bench = Bench::new("1x4", newest_node);
         let node = Box::new(cluster::NodeDraft {
             name: "new".into(),
             kind: Some("gpu".into()),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::fmt;
 
-use cluster::{GpuTime, Span};
+use cluster::{GpuTime, Span, suggestion};
 use plan::text::parse_span;
 
 use crate::{Entry, POLICIES};
@@ -197,14 +197,23 @@ impl fmt::Display for ConfigError {
         match self {
             ConfigError::UnknownPolicy { name } => {
                 let known: Vec<&str> = POLICIES.iter().map(|entry| entry.name).collect();
-                write!(f, "unknown policy `{name}`{}; known are {}", suggestion(name, &known), known.join(", "))
+                write!(
+                    f,
+                    "unknown policy `{name}`{} (known: {})",
+                    suggestion(name, known.iter().copied()),
+                    known.join(", ")
+                )
             }
             ConfigError::UnknownParameter { policy, key } => {
                 let entry = POLICIES.iter().find(|entry| entry.name == *policy);
                 let parameters = entry.map_or(&[][..], |entry| entry.parameters);
                 let known: Vec<&str> = parameters.iter().map(|parameter| parameter.name).collect();
                 let list = if known.is_empty() { "it has none".into() } else { format!("it has {}", known.join(", ")) };
-                write!(f, "policy `{policy}` has no parameter `{key}`{}; {list}", suggestion(key, &known))
+                write!(
+                    f,
+                    "policy `{policy}` has no parameter `{key}`{} ({list})",
+                    suggestion(key, known.iter().copied())
+                )
             }
             ConfigError::BadValue { key, expected, found } => write!(f, "{key}: expected {expected}, found `{found}`"),
             ConfigError::NotAPair { found } => write!(f, "expected KEY=VALUE, found `{found}`"),
@@ -214,31 +223,6 @@ impl fmt::Display for ConfigError {
 }
 
 impl Error for ConfigError {}
-
-/// The known name that is nearest, if it is near enough to have been meant.
-fn suggestion(name: &str, known: &[&str]) -> String {
-    let nearest = known.iter().map(|candidate| (distance(name, candidate), candidate)).min();
-    match nearest {
-        Some((steps, nearest)) if steps <= name.chars().count().div_ceil(3) => format!(" (did you mean `{nearest}`?)"),
-        _ => String::new(),
-    }
-}
-
-/// How many letters must be inserted, removed or replaced (Levenshtein).
-fn distance(one: &str, other: &str) -> usize {
-    let other: Vec<char> = other.chars().collect();
-    let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (above, letter) in one.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = above + 1;
-        for (column, &against) in other.iter().enumerate() {
-            let replace = diagonal + usize::from(letter != against);
-            diagonal = row[column + 1];
-            row[column + 1] = replace.min(diagonal + 1).min(row[column] + 1);
-        }
-    }
-    row[other.len()]
-}
 
 #[cfg(test)]
 mod tests {
@@ -252,7 +236,7 @@ mod tests {
     #[test]
     fn an_unknown_policy_is_named_with_the_nearest_known_one() {
         let error = error("tiresia", &[]);
-        assert!(error.starts_with("unknown policy `tiresia` (did you mean `tiresias`?); known are fifo, "), "{error}");
+        assert!(error.starts_with("unknown policy `tiresia`; did you mean `tiresias`? (known: fifo, "), "{error}");
     }
 
     #[test]
@@ -263,7 +247,7 @@ mod tests {
     #[test]
     fn an_unknown_parameter_is_named_with_the_known_ones() {
         let expected =
-            "policy `fifo` has no parameter `backfil` (did you mean `backfill`?); it has backfill, depth, estimates";
+            "policy `fifo` has no parameter `backfil`; did you mean `backfill`? (it has backfill, depth, estimates)";
         assert_eq!(error("fifo", &["backfil=easy"]), expected);
     }
 

@@ -30,11 +30,12 @@ pub(crate) fn in_order(file: &str, jobs: Vec<Pending>) -> Result<Vec<TrueJob>, E
     check_cycles(file, &jobs, &needs)?;
     check_times(file, &jobs, &needs, &positions)?;
     let mut sorted: Vec<Option<TrueJob>> = (0..jobs.len()).map(|_| None).collect();
-    for ((index, mut job), needs) in jobs.into_iter().enumerate().zip(needs) {
-        job.spec.after = needs.iter().map(|&need| ClaimId(positions[need] as u32)).collect();
-        job.spec.after.sort_unstable();
-        job.spec.after.dedup();
+    for ((index, job), needs) in jobs.into_iter().enumerate().zip(needs) {
+        let mut after: Vec<ClaimId> = needs.iter().map(|&need| ClaimId(positions[need] as u32)).collect();
+        after.sort_unstable();
+        after.dedup();
         let Pending { submitted, spec, speed, truth, .. } = job;
+        let spec = spec.run_after(after);
         sorted[positions[index]] = Some(TrueJob { submitted, spec: Arc::new(spec), speed, truth: Arc::new(truth) });
     }
     Ok(sorted.into_iter().map(|job| job.expect("every position is taken by one job")).collect())
