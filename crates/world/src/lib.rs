@@ -19,6 +19,7 @@ use plan::{Availability, FailureCause};
 use crate::faults::FaultSource;
 pub use crate::faults::Faults;
 use crate::happenings::{Happening, Happenings};
+pub use crate::runs::useful_share;
 use crate::runs::{Runs, Stage};
 pub use crate::script::{Occurrence, Script};
 
@@ -207,6 +208,15 @@ impl World {
 
     fn occur(&mut self, occurrence: Occurrence, batch: &mut Vec<Input>) {
         let request = match occurrence {
+            Occurrence::Change { node, availability, broken } => {
+                self.nodes[node.0 as usize].broken = broken;
+                self.set_availability(node, availability, batch);
+                for gpu in broken.iter() {
+                    let hit = self.runs.on_device(node, gpu);
+                    hit.into_iter().for_each(|claim| self.fail(claim, FailureCause::GpuFailed, batch));
+                }
+                return;
+            }
             Occurrence::Cancel(job) => Request::Cancel(ClaimId(job)),
             Occurrence::Drain(node) => {
                 self.nodes[node.0 as usize].availability = Availability::Drained;
@@ -278,5 +288,5 @@ impl World {
 pub fn isolated(job: &TrueJob, kind: Option<cluster::GpuKind>, workers: u32, cluster: &Cluster) -> Option<Span> {
     let shape = cluster::Shape { kind, workers, nodes: 1 };
     let rate = job.truth.speed.rate(&perf::Situation::shaped(&job.spec, shape, None, cluster))?;
-    Some(runs::span_of(job.truth.iterations as f64 / (rate * runs::useful_share(job))))
+    Some(runs::span_of(job.truth.iterations as f64 / (rate * useful_share(&job.spec))))
 }

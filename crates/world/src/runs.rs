@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cluster::{ClaimId, Cluster, Devices, NodeId, Run, Span, Time};
+use cluster::{ClaimId, Cluster, Devices, JobSpec, NodeId, Run, Span, Time};
 use perf::{Interference, Neighbours, Situation, TrueJob};
 use plan::Allotment;
 
@@ -105,7 +105,7 @@ impl Runs {
         let interference = self.factor(run.claim);
         let active = self.active_mut(run.claim);
         let situation = Situation::placed(&truth.spec, &active.allotment.placement, active.allotment.batch, cluster);
-        active.undisturbed = truth.truth.speed.rate(&situation).unwrap_or(0.0) * useful_share(truth);
+        active.undisturbed = truth.truth.speed.rate(&situation).unwrap_or(0.0) * useful_share(&truth.spec);
         active.rate = active.undisturbed * interference;
         active.stage = Stage::Running;
         active.anchor = now;
@@ -265,8 +265,8 @@ impl Runs {
 }
 
 /// The share of a run's time that is not spent on periodic checkpoints.
-pub(crate) fn useful_share(job: &TrueJob) -> f64 {
-    let recovery = job.spec.recovery;
+pub fn useful_share(spec: &JobSpec) -> f64 {
+    let recovery = spec.recovery;
     recovery
         .checkpoint_every
         .filter(|every| !every.is_zero())

@@ -1,6 +1,7 @@
 //! Things that happen from outside at a given time: nodes that come and go, jobs that are cancelled.
 
-use cluster::{KindDraft, NodeDraft, NodeId, Time};
+use cluster::{Devices, KindDraft, NodeDraft, NodeId, Time};
+use plan::Availability;
 
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Script {
@@ -17,6 +18,12 @@ pub enum Occurrence {
     Add {
         node: Box<NodeDraft>,
         kinds: Vec<KindDraft>,
+    },
+    /// The node fails or answers again, devices break or are repaired.
+    Change {
+        node: NodeId,
+        availability: Availability,
+        broken: Devices,
     },
 }
 
