@@ -137,8 +137,19 @@ pub(crate) fn policy(text: &str) -> Result<PolicyConfig, Failure> {
         return config.map_err(|error| Failure::new(anyhow::anyhow!("{}: {error}", path.display())));
     }
     let (name, parameters) = text.split_once(':').unwrap_or((text, ""));
-    let pairs: Vec<&str> = parameters.split(',').filter(|pair| !pair.is_empty()).collect();
-    PolicyConfig::from_pairs(name, &pairs).map_err(Failure::usage)
+    PolicyConfig::from_pairs(name, &pairs(parameters)).map_err(Failure::usage)
+}
+
+/// `a=1,b=2,3` is `a=1` and `b=2,3`: what follows a comma and is no pair belongs to the value before it.
+fn pairs(text: &str) -> Vec<String> {
+    let mut pairs: Vec<String> = Vec::new();
+    for part in text.split(',').filter(|part| !part.is_empty()) {
+        match pairs.last_mut() {
+            Some(last) if !part.contains('=') => *last = format!("{last},{part}"),
+            _ => pairs.push(part.into()),
+        }
+    }
+    pairs
 }
 
 /// `--set KEY=VALUE` applies to every policy that has such a parameter; one that none has is a mistake.
@@ -183,4 +194,22 @@ pub(crate) fn seeds(text: &str) -> Result<Vec<u64>, String> {
 /// What is wrong with a name is wrong usage; what is wrong in a file is a failure.
 pub(crate) fn of_source(error: trace::Error) -> Failure {
     if error.is_usage() { Failure::usage(error) } else { Failure::new(error) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_may_be_the_value_of_a_parameter() {
+        assert_eq!(pairs("thresholds=4,8,promote=2"), ["thresholds=4,8", "promote=2"]);
+        assert_eq!(pairs(""), [] as [&str; 0]);
+    }
+
+    #[test]
+    fn a_range_of_seeds_includes_both_ends() {
+        assert_eq!(seeds("2..4"), Ok(vec![2, 3, 4]));
+        assert_eq!(seeds("7"), Ok(vec![7]));
+        assert!(seeds("x").is_err() && seeds("4..2").is_err() && seeds("0..100000").is_err());
+    }
 }

@@ -123,9 +123,12 @@ fn mig_instances_share_only_a_gpu_that_can_be_cut() {
 
 #[test]
 fn a_task_with_several_slices_needs_them_on_one_node() {
-    let pair = worker(|role| role.slice = Some(Slice { grain: Grain::Whole, count: 2, memory: Bytes::ZERO }));
-    History::on("2x2").job(0, rigid(1), 50).job(0, pair.clone(), 10).check(&["50", "10"]);
-    History::on("1x2, 1x1").job(0, rigid(1), 50).job(0, pair, 10).check(&["50", "10"]);
+    let pair = || worker(|role| role.slice = Some(Slice { grain: Grain::Whole, count: 2, memory: Bytes::ZERO }));
+    // Cores keep the first two jobs on different nodes, so that one GPU is left on each.
+    let lone = || worker(|role| role.millicores = 40_000);
+    let history = |last| History::on("2x2").job(0, lone(), 50).job(0, lone(), 50).job(0, last, 10);
+    history(rigid(2)).check(&["50", "50", "10"]);
+    history(pair()).check(&["50", "50", "60"]);
 }
 
 #[test]
