@@ -31,7 +31,7 @@ pub(crate) struct Scene {
     /// A workload: a generator (demo, philly-like, steady:jobs=10000,load=0.8) or a file as FORMAT:PATH (csv, philly)
     #[arg(long, default_value = "demo", value_name = "NAME|FORMAT:PATH")]
     pub(crate) workload: String,
-    /// A TOML file that says what befalls the cluster: [faults] and [interference]
+    /// A TOML file that says what befalls the cluster: failures, interference, nodes that come and go
     #[arg(long, value_name = "FILE")]
     pub(crate) world: Option<std::path::PathBuf>,
     /// Threads to use; also by RAYON_NUM_THREADS. The results do not depend on it
