@@ -8,24 +8,25 @@ use cluster::{ClusterDraft, GpuTime};
 use policies::PolicyConfig;
 use sim::Experiment;
 
-use crate::say;
+use crate::{say, trace_checks};
 
 pub(crate) fn run(data: &Path) -> Result<()> {
     let mut checks = Checks::default();
     philly(data, &mut checks)?;
+    trace_checks::run(data, &mut checks)?;
     tiresias(data, &mut checks)?;
     checks.conclude()
 }
 
 /// Every figure that was compared, printed as it comes.
 #[derive(Debug, Default)]
-struct Checks {
+pub(crate) struct Checks {
     done: usize,
     failed: usize,
 }
 
 impl Checks {
-    fn near(&mut self, what: &str, found: f64, expected: f64, tolerance: f64) {
+    pub(crate) fn near(&mut self, what: &str, found: f64, expected: f64, tolerance: f64) {
         let deviation = found / expected - 1.0;
         let holds = deviation.abs() <= tolerance;
         self.done += 1;

@@ -2,8 +2,10 @@
 
 mod data_checks;
 mod docs;
+mod generator_docs;
 mod nightly;
 mod tidy;
+mod trace_checks;
 
 use std::path::{Path, PathBuf};
 
@@ -25,6 +27,13 @@ enum Task {
         #[arg(long, value_name = "DIR")]
         data: PathBuf,
     },
+    /// Compare generated workloads with the public lists they are like and write the figures into docs/generator.md
+    GeneratorDocs {
+        #[arg(long, value_name = "DIR")]
+        data: PathBuf,
+        #[arg(long)]
+        check: bool,
+    },
     /// The long hunts: thousands of random histories, and the data checks if there is data
     Nightly {
         #[arg(long, value_name = "DIR")]
@@ -40,6 +49,7 @@ fn main() -> Result<()> {
         Task::Tidy => tidy::run(&root()),
         Task::Docs { check } => docs::run(&root(), check),
         Task::DataChecks { data } => data_checks::run(&data),
+        Task::GeneratorDocs { data, check } => generator_docs::run(&root(), &data, check),
         Task::Nightly { data, cases } => nightly::run(&root(), data.as_deref(), cases),
     }
 }

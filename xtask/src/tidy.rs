@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use crate::say;
 
 /// Each crate and those of ours it may use; every line uses only lines above it.
-const MAY_USE: [(&str, &[&str]); 11] = [
+const MAY_USE: [(&str, &[&str]); 12] = [
     ("cluster", &[]),
     ("perf", &["cluster"]),
     ("plan", &["cluster", "perf"]),
@@ -16,13 +16,14 @@ const MAY_USE: [(&str, &[&str]); 11] = [
     ("engine", &["cluster", "perf", "plan"]),
     ("world", &["cluster", "perf", "plan", "engine"]),
     ("report", &["cluster", "perf", "plan", "engine"]),
+    ("page", &["cluster", "plan", "report"]),
     ("trace", &["cluster", "perf"]),
     ("sim", &["cluster", "perf", "plan", "policies", "engine", "world", "report", "trace"]),
-    ("cli", &["cluster", "policies", "engine", "world", "report", "trace", "sim"]),
+    ("cli", &["cluster", "policies", "engine", "world", "report", "page", "trace", "sim"]),
     ("xtask", &["cluster", "perf", "policies", "report", "trace", "sim"]),
 ];
 
-const PURE: [&str; 7] = ["cluster", "perf", "plan", "policies", "engine", "world", "report"];
+const PURE: [&str; 8] = ["cluster", "perf", "plan", "policies", "engine", "world", "report", "page"];
 
 /// What has no place in a pure crate: clocks, IO, threads, maps whose order is not fixed.
 const IMPURE: [&str; 8] =

@@ -26,6 +26,9 @@ enum Command {
     /// Simulate a workload on a cluster
     #[command(subcommand)]
     Sim(command::sim::Sim),
+    /// Draw, inspect, convert and sample workloads
+    #[command(subcommand)]
+    Trace(command::trace::Trace),
     /// The policies there are
     #[command(subcommand)]
     Policy(command::policy::PolicyCommand),
@@ -59,6 +62,7 @@ fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Demo(demo) => demo.run(),
         Command::Sim(sim) => sim.run(),
+        Command::Trace(trace) => trace.run(),
         Command::Policy(policy) => policy.run(),
         Command::Bench(bench) => bench.run(),
         Command::Completions { shell } => {

@@ -28,9 +28,13 @@ pub(crate) struct Scene {
     /// A cluster: a name (demo, philly, small, homogeneous-64), a short form like "6x4 t4, 3x8 a100", or a TOML file
     #[arg(long, default_value = "demo", value_name = "NAME|FILE")]
     pub(crate) cluster: String,
-    /// A workload: a generator (demo, philly-like, steady:jobs=10000,load=0.8) or a file as FORMAT:PATH (csv, philly)
+    /// A workload: a generator (demo, steady:jobs=10000,load=0.8, like-philly) or a file as FORMAT:PATH (csv, sacct,
+    /// philly, auto; see docs/guides/bring-your-trace.md)
     #[arg(long, default_value = "demo", value_name = "NAME|FORMAT:PATH")]
     pub(crate) workload: String,
+    /// Count and list rows of the workload's file that cannot be read, instead of refusing the file
+    #[arg(long)]
+    pub(crate) skip_bad_rows: bool,
     /// A TOML file that says what befalls the cluster: failures, interference, nodes that come and go
     #[arg(long, value_name = "FILE")]
     pub(crate) world: Option<std::path::PathBuf>,
@@ -72,6 +76,15 @@ struct EventLine {
 }
 
 impl Scene {
+    /// The workload with the option that `--skip-bad-rows` stands for.
+    pub(crate) fn workload(&self) -> String {
+        let joint = if self.workload.contains('?') { '&' } else { '?' };
+        match self.skip_bad_rows && trace::is_file(&self.workload) {
+            true => format!("{}{joint}skip_bad_rows=true", self.workload),
+            false => self.workload.clone(),
+        }
+    }
+
     pub(crate) fn site(&self) -> Result<Site, Failure> {
         let (cluster, queues, name) = trace::load_cluster(&self.cluster).map_err(of_source)?;
         Ok(Site { name, cluster, queues })

@@ -1,40 +1,17 @@
 //! Tables for people; for programs the report itself.
 
-use std::io::{self, Write};
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
 
+use anyhow::Context;
+use clap::Args;
 use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement, Table, presets};
-use report::{Report, Summary, summarise};
+use page::{COLUMNS, Column, Page, RunPlot};
+use report::{Figure, Report, RunReport, Summary, summarise};
 
 use crate::failure::Failure;
 use crate::options::Output;
-
-/// One column of the comparison: its name, the headline number behind it, how it reads, and whether less is better.
-struct Column {
-    title: &'static str,
-    headline: &'static str,
-    format: fn(f64) -> String,
-    best: Best,
-}
-
-#[derive(Clone, Copy, PartialEq)]
-enum Best {
-    Low,
-    High,
-}
-
-const COLUMNS: [Column; 11] = [
-    Column { title: "JCT MEAN", headline: "jct_mean_s", format: time, best: Best::Low },
-    Column { title: "P50", headline: "jct_p50_s", format: time, best: Best::Low },
-    Column { title: "P99", headline: "jct_p99_s", format: time, best: Best::Low },
-    Column { title: "WAIT", headline: "waiting_mean_s", format: time, best: Best::Low },
-    Column { title: "GPU-H/JOB", headline: "gpu_hours_per_job", format: two_places, best: Best::Low },
-    Column { title: "RESTARTS", headline: "restarts_per_job", format: two_places, best: Best::Low },
-    Column { title: "WORST ρ", headline: "finish_time_ratio_worst", format: two_places, best: Best::Low },
-    Column { title: "ρ > 1", headline: "finish_time_ratio_share_above_1", format: percent, best: Best::Low },
-    Column { title: "JAIN", headline: "jain_users", format: two_places, best: Best::High },
-    Column { title: "UTIL", headline: "utilisation", format: percent, best: Best::High },
-    Column { title: "DEADLINES", headline: "deadlines_met_share", format: percent, best: Best::High },
-];
 
 pub(crate) fn print(report: &Report, output: Output) -> Result<(), Failure> {
     match output {
@@ -52,26 +29,18 @@ fn comparison(report: &Report) -> Result<(), Failure> {
     for summary in &summaries {
         let mark = if summary.knows.is_empty() { "" } else { " *" };
         let mut row = vec![Cell::new(format!("{}{mark}", summary.policy))];
-        row.extend(COLUMNS.iter().map(|column| column.cell(summary, &summaries)));
+        row.extend(COLUMNS.iter().map(|column| cell(column, summary, &summaries)));
         table.add_row(row);
     }
     line(&table.to_string())?;
     footnotes(report, &summaries)
 }
 
-impl Column {
-    fn value(&self, summary: &Summary) -> Option<f64> {
-        summary.number(self.headline).and_then(|number| number.mean)
-    }
-
-    /// The number, in bold if no other policy has a better one.
-    fn cell(&self, summary: &Summary, all: &[Summary]) -> Cell {
-        let Some(value) = self.value(summary) else { return Cell::new("-").set_alignment(CellAlignment::Right) };
-        let cell = Cell::new((self.format)(value)).set_alignment(CellAlignment::Right);
-        let beaten = |other: f64| if self.best == Best::Low { other < value } else { other > value };
-        let best = all.len() > 1 && !all.iter().filter_map(|other| self.value(other)).any(beaten);
-        if best { cell.add_attribute(Attribute::Bold) } else { cell }
-    }
+/// The number, in bold if no other policy has a better one.
+fn cell(column: &Column, summary: &Summary, all: &[Summary]) -> Cell {
+    let text = column.value(summary).map_or_else(|| "-".into(), |value| column.unit.show(value));
+    let cell = Cell::new(text).set_alignment(CellAlignment::Right);
+    if column.is_best(summary, all) { cell.add_attribute(Attribute::Bold) } else { cell }
 }
 
 fn footnotes(report: &Report, summaries: &[Summary]) -> Result<(), Failure> {
@@ -98,27 +67,7 @@ fn footnotes(report: &Report, summaries: &[Summary]) -> Result<(), Failure> {
     for assumption in &report.assumptions {
         line(&format!("assumed: {assumption}"))?;
     }
-    verdict(summaries)
-}
-
-/// What the table says, in one sentence.
-fn verdict(summaries: &[Summary]) -> Result<(), Failure> {
-    let mean = |summary: &Summary| COLUMNS[0].value(summary);
-    let honest: Vec<&Summary> = summaries.iter().filter(|summary| summary.knows.is_empty()).collect();
-    let by_time = |a: &&&Summary, b: &&&Summary| mean(a).unwrap_or(f64::MAX).total_cmp(&mean(b).unwrap_or(f64::MAX));
-    let (Some(best), Some(worst)) = (honest.iter().min_by(by_time), honest.iter().max_by(by_time)) else {
-        return Ok(());
-    };
-    match (mean(best), mean(worst)) {
-        (Some(low), Some(high)) if honest.len() > 1 && low < high => line(&format!(
-            "\nWithout an oracle, {} finishes jobs soonest: {} on average, {:.1} times as fast as {}.",
-            best.policy,
-            time(low),
-            high / low,
-            worst.policy
-        )),
-        _ => Ok(()),
-    }
+    page::verdict(summaries).map_or(Ok(()), |verdict| line(&format!("\n{verdict}")))
 }
 
 /// A plain table of text.
@@ -161,20 +110,82 @@ fn write(text: &str) -> Result<(), Failure> {
     }
 }
 
-fn time(secs: f64) -> String {
-    match secs {
-        secs if secs < 60.0 => format!("{secs:.1} s"),
-        secs if secs < 3600.0 => format!("{:.1} min", secs / 60.0),
-        secs => format!("{:.2} h", secs / 3600.0),
+/// Files that a comparison leaves behind: a page, tables, or neither.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct Files {
+    /// Write the comparison with its charts as one self-contained page
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Write runs.csv, jobs.csv and series.csv into this folder, with README.md that says what every column means
+    #[arg(long, value_name = "DIR")]
+    csv: Option<PathBuf>,
+}
+
+/// What is kept of a run for the files.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    plot: Option<RunPlot>,
+    jobs: String,
+    series: String,
+}
+
+impl Files {
+    pub(crate) fn wanted(&self) -> bool {
+        self.html.is_some() || self.csv.is_some()
+    }
+
+    /// Details are kept of the first seed only.
+    pub(crate) fn keep(&self, run: &RunReport, figure: &Figure, first_seed: u64) -> Kept {
+        let table = |make: fn(&RunReport, &Figure) -> String| self.csv.as_ref().map(|_| make(run, figure));
+        Kept {
+            plot: self.html.as_ref().map(|_| RunPlot::of(run, figure, run.seed == first_seed)),
+            jobs: table(page::jobs_csv).unwrap_or_default(),
+            series: table(page::series_csv).unwrap_or_default(),
+        }
+    }
+
+    /// `command` is what would lead to the same runs again, without the options for files.
+    pub(crate) fn write(&self, report: &Report, kept: Vec<Kept>, command: &str) -> Result<(), Failure> {
+        if let Some(folder) = &self.csv {
+            write_tables(folder, report, &kept, command)?;
+        }
+        if let Some(path) = &self.html {
+            let plots: Vec<RunPlot> = kept.into_iter().filter_map(|kept| kept.plot).collect();
+            let command = format!("{command} --html report.html");
+            let page = Page { command: &command, version: env!("CARGO_PKG_VERSION"), report, plots: &plots };
+            fs::write(path, page.html()).with_context(|| format!("cannot write the page {}", path.display()))?;
+        }
+        Ok(())
     }
 }
 
-fn two_places(value: f64) -> String {
-    format!("{value:.2}")
+fn write_tables(folder: &Path, report: &Report, kept: &[Kept], command: &str) -> Result<(), Failure> {
+    fs::create_dir_all(folder).with_context(|| format!("cannot make the folder {}", folder.display()))?;
+    let file = |name: &str, parts: &[&str]| -> Result<(), Failure> {
+        let path = folder.join(name);
+        let written = File::create(&path).and_then(|file| {
+            let mut file = BufWriter::new(file);
+            parts.iter().try_for_each(|part| file.write_all(part.as_bytes()))?;
+            file.flush()
+        });
+        Ok(written.with_context(|| format!("cannot write {}", path.display()))?)
+    };
+    let (jobs, series) = (page::jobs_csv_header(), page::series_csv_header());
+    let below = |header, part: fn(&Kept) -> &str| [header].into_iter().chain(kept.iter().map(part)).collect::<Vec<_>>();
+    file("runs.csv", &[&page::runs_csv(&report.runs)])?;
+    file("jobs.csv", &below(&jobs, |kept| &kept.jobs))?;
+    file("series.csv", &below(&series, |kept| &kept.series))?;
+    file("README.md", &[&page::data_dictionary(&format!("{command} --csv tables"))])
 }
 
-fn percent(share: f64) -> String {
-    format!("{:.1} %", share * 100.0)
+/// A command as one would type it: words that a shell would take apart are quoted.
+pub(crate) fn command_line<S: AsRef<str>>(words: impl IntoIterator<Item = S>) -> String {
+    let plain = |character: char| character.is_ascii_alphanumeric() || "-_./:=,%+@".contains(character);
+    let quoted = words.into_iter().map(|word| match word.as_ref() {
+        word if !word.is_empty() && word.chars().all(plain) => word.to_string(),
+        word => format!("'{}'", word.replace('\'', "'\\''")),
+    });
+    quoted.collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
@@ -182,13 +193,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_read_in_the_unit_people_would_use() {
-        assert_eq!((time(5.0), time(90.0), time(9000.0)), ("5.0 s".into(), "1.5 min".into(), "2.50 h".into()));
-    }
-
-    #[test]
-    fn every_column_shows_a_headline_number() {
-        let known = |column: &Column| report::HEADLINES.iter().any(|headline| headline.name == column.headline);
-        assert!(COLUMNS.iter().all(known));
+    fn words_a_shell_would_take_apart_are_quoted() {
+        let line = command_line(["moira", "--cluster", "2x4 t4", "--seeds", "1..3", "--workload", "csv:it's.csv", ""]);
+        assert_eq!(line, r"moira --cluster '2x4 t4' --seeds 1..3 --workload 'csv:it'\''s.csv' ''");
     }
 }

@@ -165,6 +165,19 @@ impl Fold {
         })
     }
 
+    /// How many jobs have been submitted and have not ended.
+    pub fn live(&self) -> u64 {
+        self.live
+    }
+
+    /// T_fair of each job in seconds, in order of submission; nothing of those that did not finish or have no share.
+    pub fn fair_times(&self, isolated: &Isolated<'_>) -> Vec<Option<f64>> {
+        let fair_time = |(index, life): (usize, &Life)| {
+            self.fair.fair_time(ClaimId(index as u32), &life.spec, life.contention()?, isolated)
+        };
+        self.lives.iter().enumerate().map(fair_time).collect()
+    }
+
     /// Everything was as it is from the last event until now.
     fn advance(&mut self, to: Time) {
         let passed = to - self.now;
@@ -297,10 +310,8 @@ impl Fold {
     fn fairness(&self, isolated: &Isolated<'_>) -> (FinishTimeRatio, Jain) {
         let mut ratios = Vec::new();
         let mut services = Services::default();
-        for (index, life) in self.lives.iter().enumerate() {
-            let Some(contention) = life.contention() else { continue };
-            let id = ClaimId(index as u32);
-            if let Some(fair_time) = self.fair.fair_time(id, &life.spec, contention, isolated) {
+        for (life, fair_time) in self.lives.iter().zip(self.fair_times(isolated)) {
+            if let Some(fair_time) = fair_time {
                 let completion_time = life.lived(self.now).as_secs_f64();
                 ratios.push(completion_time / fair_time);
                 services.record(&life.spec, fair_time, completion_time);

@@ -6,6 +6,7 @@
 
 mod csv;
 mod fairness;
+mod figure;
 mod fold;
 mod job;
 mod run;
@@ -19,6 +20,7 @@ mod tale;
 
 pub use csv::{jobs_csv, runs_csv};
 pub use fairness::{Isolated, jain};
+pub use figure::{Figure, FigureFold, Holding, KindFigure};
 pub use fold::Fold;
 pub use job::JobRow;
 pub use run::{Deadlines, Failures, FinishTimeRatio, Gauge, Identity, Jain, Report, RunReport, Schema, Series, Times};

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use cluster::{ClaimId, Cluster, GpuKind, Invalid, QueueTree, Time};
+use cluster::{ClaimId, Cluster, GpuKind, Invalid, QueueTree, Span, Time};
 use engine::{Event, Settings};
 use perf::TrueJob;
 use policies::{ConfigError, PolicyConfig};
 use rayon::prelude::*;
-use report::{Fold, Identity, Report, RunReport};
+use report::{Figure, FigureFold, Fold, Identity, Report, RunReport};
 use trace::Workload;
 use world::{Circumstances, isolated};
 
@@ -44,23 +44,50 @@ impl Experiment {
 
     /// All runs, policy by policy and seed by seed. `progress` is called after each.
     pub fn run(&self, progress: &(dyn Fn() + Sync)) -> Result<Report, ExperimentError> {
-        let workloads: Vec<Arc<Workload>> = self.workloads()?;
-        let cells: Vec<(&PolicyConfig, usize)> =
-            self.policies.iter().flat_map(|policy| (0..self.seeds.len()).map(move |seed| (policy, seed))).collect();
-        let run = |&(policy, seed): &(&PolicyConfig, usize)| {
-            let run = self.one(policy, self.seeds[seed], &workloads[seed], |_, _| {});
+        let workloads = self.workloads()?;
+        let runs = self.each(|policy, seed| {
+            let (run, _) = self.one(policy, self.seeds[seed], &workloads[seed], |_, _, _| {})?;
             progress();
-            run
-        };
-        let runs: Result<Vec<RunReport>, ExperimentError> = cells.par_iter().map(run).collect();
-        Ok(self.report(&workloads, runs?))
+            Ok(run)
+        })?;
+        Ok(self.report(&workloads, runs))
+    }
+
+    /// The same, and what `keep` makes of the figure of each run.
+    pub fn run_with_figures<T: Send>(
+        &self,
+        progress: &(dyn Fn() + Sync),
+        keep: &(dyn Fn(&RunReport, &Figure) -> T + Sync),
+    ) -> Result<(Report, Vec<T>), ExperimentError> {
+        let workloads = self.workloads()?;
+        let runs = self.each(|policy, seed| {
+            let (workload, mut figure) = (&workloads[seed], FigureFold::new());
+            let observe = |at: Time, event: &Event, fold: &Fold| figure.observe(at, event, fold);
+            let (run, fold) = self.one(policy, self.seeds[seed], workload, observe)?;
+            let kept = keep(&run, &figure.finish(&fold, &self.alone(workload)));
+            progress();
+            Ok((run, kept))
+        })?;
+        let (runs, kept) = runs.into_iter().unzip();
+        Ok((self.report(&workloads, runs), kept))
     }
 
     /// The first policy with the first seed alone; every fact is shown to `observe`.
-    pub fn run_first(&self, observe: impl FnMut(Time, &Event)) -> Result<Report, ExperimentError> {
+    pub fn run_first(&self, mut observe: impl FnMut(Time, &Event)) -> Result<Report, ExperimentError> {
         let workload = Arc::new(self.load(self.seeds[0])?);
-        let run = self.one(&self.policies[0], self.seeds[0], &workload, observe)?;
+        let observe = |at: Time, event: &Event, _: &Fold| observe(at, event);
+        let (run, _) = self.one(&self.policies[0], self.seeds[0], &workload, observe)?;
         Ok(self.report(&[workload], vec![run]))
+    }
+
+    /// Policy by policy and, by their position, seed by seed.
+    fn each<T: Send>(
+        &self,
+        run: impl Fn(&PolicyConfig, usize) -> Result<T, ExperimentError> + Sync,
+    ) -> Result<Vec<T>, ExperimentError> {
+        let cells: Vec<(&PolicyConfig, usize)> =
+            self.policies.iter().flat_map(|policy| (0..self.seeds.len()).map(move |seed| (policy, seed))).collect();
+        cells.par_iter().map(|&(policy, seed)| run(policy, seed)).collect()
     }
 
     fn load(&self, seed: u64) -> Result<Workload, ExperimentError> {
@@ -76,13 +103,14 @@ impl Experiment {
         self.seeds.par_iter().map(|&seed| self.load(seed).map(Arc::new)).collect()
     }
 
-    fn one(
+    /// Every fact is shown to `observe`, with the fold that has seen it too.
+    pub(crate) fn one(
         &self,
         config: &PolicyConfig,
         seed: u64,
         workload: &Workload,
-        mut observe: impl FnMut(Time, &Event),
-    ) -> Result<RunReport, ExperimentError> {
+        mut observe: impl FnMut(Time, &Event, &Fold),
+    ) -> Result<(RunReport, Fold), ExperimentError> {
         let policy = config.build()?;
         let knows = policy.knows().iter().map(ToString::to_string).collect();
         let setup = Setup {
@@ -95,14 +123,18 @@ impl Experiment {
         let mut fold = Fold::new();
         simulate(&setup, &config.label(), policy, |at, event| {
             fold.observe(at, event);
-            observe(at, event);
+            observe(at, event, &fold);
         })?;
-        let alone = |claim: ClaimId, kind: Option<GpuKind>, workers: u32| {
+        let identity = Identity { policy: config.label(), workload: workload.name.clone(), seed, knows };
+        Ok((fold.finish(identity, &self.alone(workload)), fold))
+    }
+
+    /// How long a job of the workload takes alone.
+    fn alone(&self, workload: &Workload) -> impl Fn(ClaimId, Option<GpuKind>, u32) -> Option<Span> {
+        |claim, kind, workers| {
             let job: &TrueJob = &workload.jobs[claim.0 as usize];
             isolated(job, kind, workers, &self.cluster)
-        };
-        let identity = Identity { policy: config.label(), workload: workload.name.clone(), seed, knows };
-        Ok(fold.finish(identity, &alone))
+        }
     }
 
     fn report(&self, workloads: &[Arc<Workload>], runs: Vec<RunReport>) -> Report {

@@ -11,7 +11,12 @@ use cluster::{ClaimId, Cluster, JobSpec, QueueTree, Run, Shape, Span, Time};
 use engine::{Command, Event, Record};
 use perf::{Situation, Speed, TrueJob, Truth};
 use plan::{Allotment, Availability};
+use policies::PolicyConfig;
+use report::{Fold, Report};
+use trace::Workload;
 use world::{Circumstances, Occurrence, Script, useful_share};
+
+use crate::experiment::{Experiment, ExperimentError};
 
 /// What a journal tells about the jobs in it and about what befell the cluster.
 #[derive(Debug)]
@@ -74,6 +79,34 @@ impl Recording {
             }
         }
         reading.map(Reading::conclude).ok_or(RecordingError::NoBeginning { found: "nothing" })
+    }
+
+    /// The same jobs on the same cluster under other policies. What was extrapolated is among the assumptions.
+    pub fn rerun(&self, name: &str, policies: Vec<PolicyConfig>) -> Result<Report, ExperimentError> {
+        let experiment = Experiment {
+            cluster_name: "the recorded cluster".into(),
+            cluster: self.cluster.clone(),
+            queues: self.queues.clone(),
+            policies,
+            workload: name.into(),
+            seeds: vec![0],
+            circumstances: self.circumstances.clone(),
+        };
+        let workload = Workload { name: name.into(), jobs: self.jobs.clone(), assumptions: self.assumptions.clone() };
+        let mut assumptions = self.assumptions.clone();
+        let mut runs = Vec::new();
+        for policy in &experiment.policies {
+            let mut extrapolation = Extrapolation::default();
+            let observe = |at: Time, event: &Event, _: &Fold| extrapolation.observe(at, event, self);
+            runs.push(experiment.one(policy, 0, &workload, observe)?.0);
+            assumptions.push(format!(
+                "{}: {:.1} % of the running time is extrapolated, in shapes that were never recorded (under {})",
+                policy.label(),
+                100.0 * extrapolation.share(),
+                self.policy
+            ));
+        }
+        Ok(Report::new(experiment.cluster_name, assumptions, runs))
     }
 
     /// Whether the job was recorded in this shape.
@@ -301,7 +334,6 @@ mod tests {
     use engine::State;
     use perf::{Rates, ScalingLaw};
     use plan::Phase;
-    use policies::PolicyConfig;
 
     fn setup() -> Setup {
         let (cluster, queues) = ClusterDraft::parse_short("2x4 t4, 1x4 a100").unwrap().build().unwrap();

@@ -2,18 +2,21 @@
 //! describes the columns; this file reads them, `csv_out.rs` writes them.
 
 use std::collections::HashMap;
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
 use std::path::Path;
 use std::sync::Arc;
 
 use cluster::{
-    BatchRange, Bytes, Cluster, Count, Ends, GpuKind, Grain, Invalid, JobDraft, MigProfile, Name, QueueId, QueueTree,
-    Recovery, Role, Scaling, Slice, Span, Time, Weight, WorkerRange,
+    BatchRange, Bytes, Cluster, Count, Ends, GpuKind, Grain, Invalid, JobDraft, JobSpec, MigProfile, Name, QueueId,
+    QueueTree, Recovery, Role, Scaling, Slice, Span, Time, Weight, WorkerRange,
 };
-use perf::{Curve, Rates, ScalingLaw, Speed, Truth};
+use perf::{Curve, Rates, ScalingLaw, Speed, TrueJob, Truth};
 
 use crate::Workload;
 use crate::depend::{Pending, in_order};
 use crate::error::{Error, shown, suggestion};
+use crate::readers::{Head, Options, Request};
 use crate::table::{Row, Table};
 use column::*;
 
@@ -25,6 +28,12 @@ const MOST_WORKERS: u32 = 1_000_000;
 /// About three hundred years.
 pub(crate) const LONGEST_S: f64 = 1e10;
 const MOST_ITERATIONS: u64 = 1 << 52;
+/// So many different run times and requests are shared between jobs.
+const MOST_SHARED: usize = 1 << 16;
+/// So many bad rows are listed, the others only counted.
+const LISTED: u64 = 20;
+
+pub(crate) const OPTIONS: &[&str] = &["skip_bad_rows", "limit", "names"];
 
 pub(crate) mod column {
     macro_rules! columns {
@@ -52,33 +61,83 @@ pub(crate) mod column {
     }
 }
 
+pub(crate) fn recognise(head: &Head) -> Option<String> {
+    head.has_all(&column::ALL[..3]).then(|| "the header has submit_s, gpus and duration_s".into())
+}
+
 /// Reads a table of jobs. Kinds of GPU and queues are those of the cluster it will run on.
 pub fn read_csv(path: &Path, cluster: &Cluster, queues: &QueueTree) -> Result<Workload, Error> {
+    let options = Options::parse("csv", "", OPTIONS)?;
+    read(Request { path, options: &options, cluster, queues })
+}
+
+pub(crate) fn read(request: Request<'_>) -> Result<Workload, Error> {
+    let Request { path, options, cluster, queues } = request;
+    let skips = options.flag("skip_bad_rows")?;
+    let limit = options.whole("limit")?.map_or(usize::MAX, |limit| limit as usize);
+    let names_dropped = options.choice("names", &["keep", "drop"])? == "drop";
     let mut table = Table::open(path, column::ALL, 3)?;
     if table.has(AFTER) && !table.has(ID) {
         let what = "column `after` names jobs by column `id`, which is missing".into();
         return Err(Error::Line { file: table.file().into(), line: 1, what });
     }
-    let mut reader = Reader { cluster, queues, names: HashMap::new(), speed: None, short: 0, unscaled: 0 };
+    let mut reader = Reader {
+        cluster,
+        queues,
+        names_dropped,
+        names: HashMap::new(),
+        speed: None,
+        specs: HashMap::new(),
+        truths: HashMap::new(),
+        short: 0,
+        unscaled: 0,
+    };
     let mut jobs = Vec::new();
-    while let Some(row) = table.next_row()? {
-        jobs.push(reader.job(&row)?);
+    let (mut bad, mut bad_rows) = (0, Vec::new());
+    while jobs.len() < limit {
+        let found = match table.next_row() {
+            Ok(None) => break,
+            Ok(Some(row)) => reader.job(&row),
+            Err(error) => Err(error),
+        };
+        match found {
+            Ok(job) => jobs.push(job),
+            Err(error) if !skips || table.is_broken() => return Err(error),
+            Err(error) => {
+                bad += 1;
+                bad_rows.extend((bad <= LISTED).then(|| format!("left out: {error}")));
+            }
+        }
     }
     if jobs.is_empty() {
         let what = "expected at least one job below the header, found none".into();
         return Err(Error::File { file: table.file().into(), what });
     }
-    let assumptions = reader.assumptions();
+    let mut assumptions = reader.assumptions();
+    if jobs.len() == limit {
+        assumptions.push(format!("only the first {limit} jobs of the file were read (limit)"));
+    }
+    if bad > 0 {
+        assumptions.push(format!("{bad} bad rows are left out (skip_bad_rows=true)"));
+        assumptions.append(&mut bad_rows);
+        assumptions.extend((bad > LISTED).then(|| format!("left out: {} more bad rows", bad - LISTED)));
+    }
     Ok(Workload { name: path.display().to_string(), jobs: in_order(table.file(), jobs)?, assumptions })
 }
 
 struct Reader<'a> {
     cluster: &'a Cluster,
     queues: &'a QueueTree,
+    /// All jobs are called alike, so that those that ask for the same can share it.
+    names_dropped: bool,
     /// Names met so far, so that jobs share them.
     names: HashMap<String, Name>,
     /// The last job's speed: often the next one's as well.
     speed: Option<Arc<Speed>>,
+    /// What nameless jobs ask for, by the cells that say it.
+    specs: HashMap<u64, Arc<JobSpec>>,
+    /// By iterations and start-up.
+    truths: HashMap<(u64, Span), Arc<Truth>>,
     short: u64,
     unscaled: u64,
 }
@@ -104,8 +163,9 @@ impl Reader<'_> {
         let gang = gang(row)?;
         let course = self.course(row)?;
         let speed = self.speed(row, &gang, &course)?;
-        let id = row.text(ID).map(|id| self.name(id));
+        let id = row.text(ID).map(Name::from);
         let name = match row.text(NAME) {
+            _ if self.names_dropped => self.name("job"),
             Some(name) => self.name(name),
             None => id.clone().unwrap_or_else(|| format!("line{}", row.line).into()),
         };
@@ -125,14 +185,43 @@ impl Reader<'_> {
             skew: row.real(SKEW, 0.0..=1.0)?.map(|skew| (skew * 1000.0).round() as u16),
             recovery: recovery(row)?,
         };
-        let truth = Truth {
-            speed: (*speed).clone(),
-            iterations: course.iterations,
-            start_up: seconds(row, STARTUP)?.unwrap_or(Span::ZERO),
-        };
+        let truth = self.truth(&speed, course.iterations, seconds(row, STARTUP)?.unwrap_or(Span::ZERO));
         let spec = draft.build().map_err(|invalid| row.line_fault(invalid.to_string()))?;
+        let spec = self.shared(row, spec);
         let after = row.list(AFTER).map(|id| self.name(id)).collect();
-        Ok(Pending { line: row.line, id, submitted, spec, speed, truth, after })
+        Ok(Pending { line: row.line, id, job: TrueJob { submitted, spec, speed, truth }, after })
+    }
+
+    /// The truth about a job, which many may have in common.
+    fn truth(&mut self, speed: &Speed, iterations: u64, start_up: Span) -> Arc<Truth> {
+        let key = (iterations, start_up);
+        if let Some(truth) = self.truths.get(&key).filter(|truth| truth.speed == *speed) {
+            return truth.clone();
+        }
+        let truth = Arc::new(Truth { speed: speed.clone(), iterations, start_up });
+        if self.truths.len() < MOST_SHARED {
+            self.truths.insert(key, truth.clone());
+        }
+        truth
+    }
+
+    /// What a job asks for; of those before it if they are called alike and ask for the same.
+    fn shared(&mut self, row: &Row<'_>, spec: JobSpec) -> Arc<JobSpec> {
+        if !self.names_dropped {
+            return Arc::new(spec);
+        }
+        let mut hasher = DefaultHasher::new();
+        (USER..column::ALL.len()).for_each(|column| row.text(column).hash(&mut hasher));
+        row.text(GPUS).hash(&mut hasher);
+        let key = hasher.finish();
+        if let Some(known) = self.specs.get(&key).filter(|known| ***known == spec) {
+            return known.clone();
+        }
+        let spec = Arc::new(spec);
+        if self.specs.len() < MOST_SHARED {
+            self.specs.insert(key, spec.clone());
+        }
+        spec
     }
 
     fn name(&mut self, text: &str) -> Name {
@@ -257,6 +346,9 @@ impl Reader<'_> {
         }
         if self.short > 0 {
             assumptions.push(format!("{} jobs shorter than 1 ms last 1 ms", self.short));
+        }
+        if self.names_dropped {
+            assumptions.push("all jobs are called `job` (names=drop)".into());
         }
         assumptions
     }
@@ -549,6 +641,33 @@ mod tests {
         assert_eq!((job.truth.iterations, &*job.spec.name), (10_500, "line2"));
         assert_eq!(workload.jobs[0].truth.iterations, 1, "0 s counts as 1 ms");
         assert!(workload.assumptions.contains(&"1 jobs shorter than 1 ms last 1 ms".to_string()));
+    }
+
+    #[test]
+    fn bad_rows_can_be_skipped_and_names_dropped() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("jobs.csv");
+        std::fs::write(&path, "submit_s,gpus,duration_s\n0,1,5\n1,one,5\n2,1\n3,1,5\n4,1,9\n").unwrap();
+        let (cluster, queues, _) = load_cluster("demo").unwrap();
+        let load =
+            |options: &str| crate::load_workload(&format!("csv:{}?{options}", path.display()), &cluster, &queues, 1);
+        let workload = load("skip_bad_rows=true&names=drop&limit=2").unwrap();
+        assert!(Arc::ptr_eq(&workload.jobs[0].spec, &workload.jobs[1].spec));
+        assert!(Arc::ptr_eq(&workload.jobs[0].truth, &workload.jobs[1].truth));
+        let told = [
+            "all jobs are called `job` (names=drop)".to_string(),
+            "only the first 2 jobs of the file were read (limit)".into(),
+            "2 bad rows are left out (skip_bad_rows=true)".into(),
+            format!(
+                "left out: {}:3: column `gpus`: expected a whole number from 0 to 1000000, found one",
+                path.display()
+            ),
+            format!("left out: {}:4: expected 3 fields as in the header, found 2", path.display()),
+        ];
+        assert_eq!(workload.assumptions[2..], told);
+        let error = load("retries=last").unwrap_err().to_string();
+        let expected = "workload csv: unknown option `retries` (known: skip_bad_rows, limit, names)";
+        assert_eq!(error, expected);
     }
 
     #[test]

@@ -18,7 +18,7 @@ use crate::error::Error;
 pub fn write_csv(workload: &Workload, path: &Path, cluster: &Cluster, queues: &QueueTree) -> Result<(), Error> {
     let failed = |source| Error::Write { file: path.display().to_string(), source };
     let file = BufWriter::new(File::create(path).map_err(failed)?);
-    let write = |out: &mut dyn Write| write_jobs(workload, out, cluster, queues);
+    let write = |out: &mut dyn Write| print_csv(workload, out, cluster, queues);
     if path.extension().is_some_and(|extension| extension == "gz") {
         let mut packer = GzEncoder::new(file, Compression::default());
         write(&mut packer).and_then(|()| packer.finish()?.flush()).map_err(failed)
@@ -28,7 +28,8 @@ pub fn write_csv(workload: &Workload, path: &Path, cluster: &Cluster, queues: &Q
     }
 }
 
-fn write_jobs(workload: &Workload, out: &mut dyn Write, cluster: &Cluster, queues: &QueueTree) -> io::Result<()> {
+/// The same table to whatever takes text.
+pub fn print_csv(workload: &Workload, out: &mut dyn Write, cluster: &Cluster, queues: &QueueTree) -> io::Result<()> {
     // Two passes rather than all cells of all jobs in memory.
     let mut used = [false; column::ALL.len()];
     for (position, job) in workload.jobs.iter().enumerate() {
@@ -89,7 +90,11 @@ fn fill_roles(cells: &mut [String], job: &TrueJob) {
         match slice.grain {
             Grain::Whole => {}
             Grain::Mig(profile) => cells[MIG] = profile.name().into(),
-            Grain::Share { thousandths, .. } => cells[SHARE] = (f64::from(thousandths) / 1000.0).to_string(),
+            Grain::Share { thousandths, .. } => {
+                cells[SHARE] = (f64::from(thousandths) / 1000.0).to_string();
+                // A part of a GPU says its memory even if it is none.
+                cells[GPU_MEMORY] = slice.memory.as_gib().to_string();
+            }
         }
     }
     if let Some(server) = spec.roles.get(1) {

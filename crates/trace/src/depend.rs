@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use cluster::{ClaimId, JobSpec, Name, Time};
-use perf::{Speed, TrueJob, Truth};
+use cluster::{ClaimId, Name};
+use perf::TrueJob;
 
 use crate::error::{Error, shown};
 
@@ -12,31 +12,35 @@ use crate::error::{Error, shown};
 pub(crate) struct Pending {
     pub(crate) line: u64,
     pub(crate) id: Option<Name>,
-    pub(crate) submitted: Time,
-    pub(crate) spec: JobSpec,
-    pub(crate) speed: Arc<Speed>,
-    pub(crate) truth: Truth,
+    pub(crate) job: TrueJob,
     pub(crate) after: Vec<Name>,
 }
 
 /// The jobs sorted by submission, those of one moment in the order of the file.
 pub(crate) fn in_order(file: &str, jobs: Vec<Pending>) -> Result<Vec<TrueJob>, Error> {
     let ids = ids(file, &jobs)?;
+    if jobs.iter().all(|job| job.after.is_empty()) {
+        // The usual case, in less memory.
+        let mut jobs: Vec<TrueJob> = jobs.into_iter().map(|pending| pending.job).collect();
+        jobs.sort_by_key(|job| job.submitted);
+        return Ok(jobs);
+    }
     let needs = needs(file, &jobs, &ids)?;
     let mut order: Vec<usize> = (0..jobs.len()).collect();
-    order.sort_by_key(|&index| jobs[index].submitted);
+    order.sort_by_key(|&index| jobs[index].job.submitted);
     let mut positions = vec![0; jobs.len()];
     order.iter().enumerate().for_each(|(position, &index)| positions[index] = position);
     check_cycles(file, &jobs, &needs)?;
     check_times(file, &jobs, &needs, &positions)?;
     let mut sorted: Vec<Option<TrueJob>> = (0..jobs.len()).map(|_| None).collect();
-    for ((index, job), needs) in jobs.into_iter().enumerate().zip(needs) {
-        let mut after: Vec<ClaimId> = needs.iter().map(|&need| ClaimId(positions[need] as u32)).collect();
-        after.sort_unstable();
-        after.dedup();
-        let Pending { submitted, spec, speed, truth, .. } = job;
-        let spec = spec.run_after(after);
-        sorted[positions[index]] = Some(TrueJob { submitted, spec: Arc::new(spec), speed, truth: Arc::new(truth) });
+    for ((index, Pending { mut job, .. }), needs) in jobs.into_iter().enumerate().zip(needs) {
+        if !needs.is_empty() {
+            let mut after: Vec<ClaimId> = needs.iter().map(|&need| ClaimId(positions[need] as u32)).collect();
+            after.sort_unstable();
+            after.dedup();
+            job.spec = Arc::new(Arc::unwrap_or_clone(job.spec).run_after(after));
+        }
+        sorted[positions[index]] = Some(job);
     }
     Ok(sorted.into_iter().map(|job| job.expect("every position is taken by one job")).collect())
 }
@@ -113,7 +117,7 @@ fn check_times(file: &str, jobs: &[Pending], needs: &[Vec<usize>], positions: &[
     for (index, job) in jobs.iter().enumerate() {
         let Some(&later) = needs[index].iter().find(|&&need| positions[need] > positions[index]) else { continue };
         let id = jobs[later].id.as_deref().map_or_else(String::new, shown);
-        let found = match jobs[later].submitted == job.submitted {
+        let found = match jobs[later].job.submitted == job.job.submitted {
             true => format!("{id}, submitted in the same moment but further down, on line {}", jobs[later].line),
             false => format!("{id}, submitted later, on line {}", jobs[later].line),
         };

@@ -2,6 +2,8 @@
 
 use std::io;
 
+pub(crate) use cluster::suggestion;
+
 /// Values found in files are repeated in messages up to this many characters.
 const SHOWN: usize = 60;
 
@@ -20,6 +22,8 @@ pub enum Error {
     Field { file: String, line: u64, column: String, expected: String, found: String },
     #[error("{file}:{line}:{column}: {what}")]
     Toml { file: String, line: usize, column: usize, what: String },
+    #[error("{file}:{line}:{column}: {what}")]
+    Place { file: String, line: u64, column: u64, what: String },
     /// A name of a cluster, a workload or one of its options that means nothing.
     #[error("{0}")]
     Name(String),
@@ -47,51 +51,9 @@ pub(crate) fn shown(text: &str) -> String {
     shown
 }
 
-/// The known name nearest to a mistyped one, as the end of a sentence; nothing if none is near.
-pub(crate) fn suggestion<'a>(typed: &str, known: impl IntoIterator<Item = &'a str>) -> String {
-    let typed: Vec<char> = typed.to_lowercase().chars().take(SHOWN).collect();
-    let nearest = known.into_iter().map(|name| (distance(&typed, &name.chars().collect::<Vec<_>>()), name)).min();
-    match nearest {
-        Some((distance, name)) if distance <= 1.max(name.len() / 3) => format!("; did you mean `{name}`?"),
-        _ => String::new(),
-    }
-}
-
-/// Insertions, deletions, replacements and swaps of neighbours between two words.
-fn distance(left: &[char], right: &[char]) -> usize {
-    let mut before: Vec<usize> = Vec::new();
-    let mut above: Vec<usize> = (0..=right.len()).collect();
-    for row in 1..=left.len() {
-        let mut current = vec![row];
-        for column in 1..=right.len() {
-            let differs = usize::from(left[row - 1] != right[column - 1]);
-            let mut least = (above[column - 1] + differs).min(above[column] + 1).min(current[column - 1] + 1);
-            let swapped = row > 1
-                && column > 1
-                && left[row - 1] == right[column - 2]
-                && left[row - 2] == right[column - 1]
-                && differs == 1;
-            if swapped {
-                least = least.min(before[column - 2] + 1);
-            }
-            current.push(least);
-        }
-        before = std::mem::replace(&mut above, current);
-    }
-    above[right.len()]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_slip_of_the_finger_is_recognised_and_a_different_word_is_not() {
-        let known = ["gpus", "duration_s", "demo"];
-        assert_eq!(suggestion("gpsu", known), "; did you mean `gpus`?");
-        assert_eq!(suggestion("Duration", known), "; did you mean `duration_s`?");
-        assert_eq!(suggestion("colour", known), "");
-    }
 
     #[test]
     fn what_is_shown_stays_on_one_line() {

@@ -8,19 +8,32 @@ mod config_file;
 mod csv;
 mod csv_out;
 mod depend;
+mod distance;
 mod error;
+mod inspect;
+mod like;
 mod load;
-mod philly;
+mod losses;
+mod readers;
+mod sample;
 mod synthetic;
 mod table;
 
 pub use cluster_file::{CLUSTERS, load_cluster};
 pub use config_file::{read_text, read_toml};
 pub use csv::read_csv;
-pub use csv_out::write_csv;
+pub use csv_out::{print_csv, write_csv};
+pub use distance::{Aligned, Distances, correlation, ks};
 pub use error::Error;
+pub use inspect::{
+    ArrivalFigures, Inspection, Observed, Offered, Percentiles, Shares, SizeFigures, UserFigure, UserFigures, inspect,
+    run_time_s,
+};
+pub use like::{LIKENESSES, Like};
 pub use load::{WORKLOADS, is_file, load_workload};
-pub use philly::read_philly;
+pub use losses::losses;
+pub use readers::{read_openb_nodes, read_philly};
+pub use sample::{Part, Rate, Sampling, parse_span, parse_window, sample};
 pub use synthetic::{Arrivals, Durations, Synthetic};
 
 use perf::TrueJob;

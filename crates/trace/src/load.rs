@@ -5,30 +5,46 @@ use std::path::Path;
 use cluster::{Cluster, QueueTree};
 
 use crate::Workload;
-use crate::csv::read_csv;
 use crate::error::{Error, shown, suggestion};
-use crate::philly::read_philly;
+use crate::like::load_like;
+use crate::readers::{FORMATS, read};
 use crate::synthetic::Synthetic;
 
 /// Generators and formats that [`load_workload`] knows, with what they stand for.
-pub const WORKLOADS: [(&str, &str); 5] = [
+pub const WORKLOADS: [(&str, &str); 19] = [
     ("demo", "a mixed day of 400 jobs for about 64 GPUs"),
     ("philly-like", "10,000 rigid jobs with the sizes and run times of the Philly trace"),
     ("steady", "10,000 rigid jobs of moderate length in a steady flow"),
+    ("auto:PATH", "a file in any of the formats below, told from how it begins"),
     ("csv:PATH", "a table of jobs in Moira's layout"),
-    ("philly:PATH", "the reduced job list of the Philly trace"),
+    ("sacct:PATH", "Slurm's history, from `sacct --parsable2`"),
+    ("swf:PATH", "a log in the Standard Workload Format"),
+    ("philly:PATH", "Microsoft's Philly trace: the job log or a reduced table"),
+    ("helios:PATH", "SenseTime's Helios trace: the cluster log or a reduced table"),
+    ("pai:PATH", "Alibaba's PAI trace of 2020: the task table or a reduced one"),
+    ("openb:PATH", "Alibaba's pods of 2023, which share GPUs"),
+    ("acme:PATH", "Shanghai AI Laboratory's Acme trace"),
+    ("gavel:PATH", "a trace of Gavel's programs (needs throughputs)"),
+    ("shockwave:PATH", "a trace of Shockwave's program"),
+    ("pollux:PATH", "a workload of Pollux (needs durations)"),
+    ("sia:PATH", "a workload of Sia (needs durations)"),
+    ("tiresias:PATH", "a trace of the Tiresias simulator, or of Muri's"),
+    ("chronus:PATH", "a trace of Chronus, with deadlines"),
+    ("elasticflow:PATH", "a trace of ElasticFlow, or of the ITP clusters"),
 ];
 
 const OPTIONS: [&str; 8] = ["jobs", "load", "users", "elastic", "adaptive", "deadlines", "urgent", "chains"];
 
-/// The workload meant by `demo`, `steady:jobs=100000,load=0.8`, `csv:PATH` or `philly:PATH`. The seed matters to
-/// generators only.
+/// The workload meant by `demo`, `steady:jobs=100000,load=0.8`, `csv:PATH` or `philly:PATH?retries=last`. The seed
+/// matters to generators only.
 pub fn load_workload(text: &str, cluster: &Cluster, queues: &QueueTree, seed: u64) -> Result<Workload, Error> {
     let text = text.trim();
     let (name, rest) = text.split_once(':').map_or((text, None), |(name, rest)| (name, Some(rest)));
+    if let Some(workload) = rest.and_then(|rest| read(name, rest, cluster, queues)) {
+        return workload;
+    }
     let mut synthetic = match (name, rest) {
-        ("csv", Some(path)) => return read_csv(Path::new(path), cluster, queues),
-        ("philly", Some(path)) => return read_philly(Path::new(path)),
+        _ if name.starts_with("like-") => return load_like(text, cluster, queues, seed),
         ("demo", _) => Synthetic::demo(),
         ("philly-like", _) => Synthetic::philly_like(),
         ("steady", _) => Synthetic::steady(),
@@ -42,7 +58,11 @@ pub fn load_workload(text: &str, cluster: &Cluster, queues: &QueueTree, seed: u6
 
 /// Whether the workload is read from a file, and so is the same for every seed.
 pub fn is_file(text: &str) -> bool {
-    matches!(text.trim().split_once(':'), Some(("csv" | "philly", _)))
+    text.trim().split_once(':').is_some_and(|(name, _)| is_format(name))
+}
+
+fn is_format(name: &str) -> bool {
+    name == "auto" || FORMATS.iter().any(|format| format.name == name)
 }
 
 fn set(synthetic: &mut Synthetic, option: &str) -> Result<(), Error> {
@@ -76,8 +96,8 @@ fn set(synthetic: &mut Synthetic, option: &str) -> Result<(), Error> {
 fn unknown(text: &str, name: &str) -> Error {
     let names = || WORKLOADS.iter().map(|(name, _)| *name);
     let hint = match (name, Path::new(text).exists()) {
-        ("csv" | "philly", _) => format!("; did you mean `{name}:PATH`?"),
-        (_, true) => format!("; did you mean `csv:{}`?", shown(text)),
+        (name, _) if is_format(name) => format!("; did you mean `{name}:PATH`?"),
+        (_, true) => format!("; did you mean `auto:{}`?", shown(text)),
         _ => suggestion(name, names().map(|name| name.trim_end_matches(":PATH"))),
     };
     let known = names().collect::<Vec<_>>().join(", ");
@@ -117,10 +137,18 @@ mod tests {
 
     #[test]
     fn names_that_mean_nothing_list_those_that_do() {
-        let known = "(known: demo, philly-like, steady, csv:PATH, philly:PATH)";
+        let known = WORKLOADS.map(|(name, _)| name).join(", ");
+        let known = format!("(known: {known})");
         assert_eq!(fault("phily-like"), format!("unknown workload `phily-like`; did you mean `philly-like`? {known}"));
         assert_eq!(fault("csv"), format!("unknown workload `csv`; did you mean `csv:PATH`? {known}"));
         assert_eq!(fault("jobs.xls"), format!("unknown workload `jobs.xls` {known}"));
+    }
+
+    #[test]
+    fn every_format_is_listed() {
+        let listed = |format: &&str| WORKLOADS.iter().any(|(name, _)| name.strip_suffix(":PATH") == Some(format));
+        assert!(FORMATS.iter().map(|format| format.name).chain(["auto"]).all(|name| listed(&name)));
+        assert!(is_file("auto:x") && is_file("sacct:x?limit=1") && !is_file("steady:jobs=1") && !is_file("csv"));
     }
 
     #[test]

@@ -27,6 +27,7 @@ use models::{MODELS, Model};
 
 pub use arrivals::Arrivals;
 pub use durations::Durations;
+pub(crate) use durations::normal_rank;
 pub(crate) use models::mean_rate;
 
 /// What a generated workload is like.

@@ -15,14 +15,51 @@ const LONGEST_LINE: usize = 1 << 20;
 /// More rows than this are refused, so that a small compressed file cannot fill the memory.
 pub(crate) const MOST_ROWS: u64 = 10_000_000;
 
-/// A table with a header, read row by row.
+/// What a table looks like and which columns are of interest.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Layout {
+    /// The columns, asked for by their index here. One may go by several names: `num_gpus|gpu_num`.
+    pub(crate) columns: &'static [&'static str],
+    /// The first so many must be there.
+    pub(crate) required: usize,
+    pub(crate) separator: Separator,
+    pub(crate) header: Header,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Separator {
+    /// Commas, with quotes around cells that contain one.
+    Comma,
+    Tab,
+    Bar,
+    /// Any number of blanks; lines that start with `;` are comments.
+    Blanks,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Header {
+    /// Names all columns; others than those of the layout are faults.
+    Strict,
+    /// Names all columns; others than those of the layout are passed over.
+    Loose,
+    /// May be missing: then the columns are those of the layout in their order.
+    Optional,
+}
+
+/// A table, read row by row.
 pub(crate) struct Table {
     lines: Lines,
-    columns: &'static [&'static str],
-    /// Where each of `columns` stands in the file.
+    separator: Separator,
+    /// What each column of the layout is called in this file.
+    names: Vec<String>,
+    /// Where each of them stands in the file.
     positions: Vec<Option<usize>>,
+    others: Vec<String>,
     width: usize,
+    named: bool,
     cells: Cells,
+    /// The current line has been read, but not as a row.
+    ahead: bool,
     rows: u64,
 }
 
@@ -30,31 +67,80 @@ pub(crate) struct Table {
 pub(crate) struct Row<'a> {
     pub(crate) line: u64,
     file: &'a str,
-    columns: &'static [&'static str],
+    names: &'a [String],
     positions: &'a [Option<usize>],
     cells: &'a Cells,
 }
 
 impl Table {
-    /// Opens a table and reads its header. `columns` are all there may be, the first `required` of which must be there.
+    /// Opens a table with a header that names no other columns than these, the first `required` of which must be there.
     pub(crate) fn open(path: &Path, columns: &'static [&'static str], required: usize) -> Result<Table, Error> {
+        Table::lay_out(path, Layout { columns, required, separator: Separator::Comma, header: Header::Strict })
+    }
+
+    /// Opens a table and reads its header, if it has one.
+    pub(crate) fn lay_out(path: &Path, layout: Layout) -> Result<Table, Error> {
         let mut lines = Lines::open(path)?;
-        if lines.advance()?.is_none() {
-            return Err(Error::File {
-                file: lines.file,
-                what: "expected a header and rows, found an empty file".into(),
-            });
-        }
         let mut cells = Cells::default();
-        cells.split(lines.line()).map_err(|what| lines.fault(what))?;
-        let positions = positions(&lines, &cells, columns)?;
-        if let Some(missing) = (0..required).find(|&column| positions[column].is_none()) {
-            let header: Vec<&str> = (0..cells.len()).map(|index| cells.get(index)).collect();
-            let what = format!("missing column `{}` (the header has {})", columns[missing], shown(&header.join(",")));
-            return Err(lines.fault(what));
+        loop {
+            if lines.advance()?.is_none() {
+                let what = match layout.header {
+                    Header::Optional => "expected rows, found an empty file",
+                    Header::Strict | Header::Loose => "expected a header and rows, found an empty file",
+                };
+                return Err(Error::File { file: lines.file, what: what.into() });
+            }
+            if layout.header != Header::Optional || !layout.separator.passes_over(lines.line()) {
+                break;
+            }
         }
-        let width = cells.len();
-        Ok(Table { lines, columns, positions, width, cells, rows: 0 })
+        cells.split(lines.line(), layout.separator).map_err(|what| lines.fault(what))?;
+        let named = layout.header != Header::Optional || layout.names(cells.get(0).trim()).is_some();
+        let mut table = Table {
+            separator: layout.separator,
+            names: layout.columns.iter().map(|names| first_name(names).to_string()).collect(),
+            positions: (0..layout.columns.len()).map(Some).collect(),
+            others: Vec::new(),
+            width: layout.columns.len(),
+            named,
+            ahead: !named,
+            lines,
+            cells,
+            rows: 0,
+        };
+        if named {
+            table.read_header(layout)?;
+        }
+        Ok(table)
+    }
+
+    fn read_header(&mut self, layout: Layout) -> Result<(), Error> {
+        self.positions.fill(None);
+        self.width = self.cells.len();
+        for index in 0..self.cells.len() {
+            let name = self.cells.get(index).trim();
+            let Some(column) = layout.names(name) else {
+                if layout.header == Header::Strict {
+                    let known: Vec<&str> = layout.columns.iter().map(|names| first_name(names)).collect();
+                    let near = suggestion(name, known.iter().copied());
+                    let what = format!("unknown column `{}`{near} (known: {})", shown(name), known.join(", "));
+                    return Err(self.lines.fault(what));
+                }
+                self.others.extend((!name.is_empty()).then(|| shown(name)));
+                continue;
+            };
+            if self.positions[column].replace(index).is_some() {
+                return Err(self.lines.fault(format!("column `{name}` stands in the header twice")));
+            }
+            self.names[column] = name.to_string();
+        }
+        if let Some(missing) = (0..layout.required).find(|&column| self.positions[column].is_none()) {
+            let header: Vec<&str> = (0..self.cells.len()).map(|index| self.cells.get(index)).collect();
+            let missing = layout.columns[missing].replace('|', "` or `");
+            let what = format!("missing column `{missing}` (the header has {})", shown(&header.join(",")));
+            return Err(self.lines.fault(what));
+        }
+        Ok(())
     }
 
     pub(crate) fn file(&self) -> &str {
@@ -65,20 +151,36 @@ impl Table {
         self.positions[column].is_some()
     }
 
+    /// What the column is called in this file.
+    pub(crate) fn name(&self, column: usize) -> &str {
+        &self.names[column]
+    }
+
+    /// Columns of the file that the layout does not speak of.
+    pub(crate) fn others(&self) -> &[String] {
+        &self.others
+    }
+
+    /// Whether nothing more can be had from the file, so that the last fault is not one of a single row.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.lines.broken
+    }
+
     pub(crate) fn next_row(&mut self) -> Result<Option<Row<'_>>, Error> {
         loop {
-            if self.lines.advance()?.is_none() {
+            if !std::mem::take(&mut self.ahead) && self.lines.advance()?.is_none() {
                 return Ok(None);
             }
-            if !self.lines.line().trim().is_empty() {
+            if !self.separator.passes_over(self.lines.line()) {
                 break;
             }
         }
         self.rows += 1;
         if self.rows > MOST_ROWS {
+            self.lines.broken = true;
             return Err(self.lines.fault(format!("expected at most {MOST_ROWS} rows, found more")));
         }
-        self.cells.split(self.lines.line()).map_err(|what| self.lines.fault(what))?;
+        self.cells.split(self.lines.line(), self.separator).map_err(|what| self.lines.fault(what))?;
         if self.cells.len() != self.width {
             let (width, found) = (self.width, self.cells.len());
             let cut = if found < width && self.lines.at_end()? {
@@ -86,32 +188,36 @@ impl Table {
             } else {
                 ""
             };
-            return Err(self.lines.fault(format!("expected {width} fields as in the header, found {found}{cut}")));
+            let header = if self.named { " as in the header" } else { "" };
+            return Err(self.lines.fault(format!("expected {width} fields{header}, found {found}{cut}")));
         }
         Ok(Some(Row {
             line: self.lines.number,
             file: &self.lines.file,
-            columns: self.columns,
+            names: &self.names,
             positions: &self.positions,
             cells: &self.cells,
         }))
     }
 }
 
-fn positions(lines: &Lines, header: &Cells, columns: &[&str]) -> Result<Vec<Option<usize>>, Error> {
-    let mut positions = vec![None; columns.len()];
-    for index in 0..header.len() {
-        let name = header.get(index).trim();
-        let Some(column) = columns.iter().position(|&column| column == name) else {
-            let near = suggestion(name, columns.iter().copied());
-            let what = format!("unknown column `{}`{near} (known: {})", shown(name), columns.join(", "));
-            return Err(lines.fault(what));
-        };
-        if positions[column].replace(index).is_some() {
-            return Err(lines.fault(format!("column `{name}` stands in the header twice")));
-        }
+fn first_name(names: &str) -> &str {
+    names.split('|').next().unwrap_or(names)
+}
+
+impl Layout {
+    /// The column that goes by this name.
+    fn names(&self, name: &str) -> Option<usize> {
+        self.columns.iter().position(|names| names.split('|').any(|known| known == name))
     }
-    Ok(positions)
+}
+
+impl Separator {
+    /// Whether a line is no row: blank, or a comment.
+    fn passes_over(self, line: &str) -> bool {
+        let line = line.trim();
+        line.is_empty() || (self == Separator::Blanks && line.starts_with(';'))
+    }
 }
 
 impl<'a> Row<'a> {
@@ -143,6 +249,15 @@ impl<'a> Row<'a> {
         found.map(Some).ok_or_else(|| self.fault(column, expected(), text))
     }
 
+    /// A whole number, which may be written like `8.0`.
+    pub(crate) fn count(&self, column: usize, range: RangeInclusive<u32>) -> Result<Option<u32>, Error> {
+        let Some(text) = self.text(column) else { return Ok(None) };
+        let digits = text.strip_suffix(".0").unwrap_or(text);
+        let found = digits.parse().ok().filter(|number| range.contains(number));
+        let expected = || format!("a whole number from {} to {}", range.start(), range.end());
+        found.map(Some).ok_or_else(|| self.fault(column, expected(), text))
+    }
+
     /// The parts of a cell like `a|b`.
     pub(crate) fn list(&self, column: usize) -> impl Iterator<Item = &'a str> + use<'a> {
         self.text(column).into_iter().flat_map(|text| text.split('|')).map(str::trim).filter(|part| !part.is_empty())
@@ -152,7 +267,7 @@ impl<'a> Row<'a> {
         Error::Field {
             file: self.file.into(),
             line: self.line,
-            column: self.columns[column].into(),
+            column: self.names[column].clone(),
             expected: expected.into(),
             found: shown(found),
         }
@@ -181,10 +296,25 @@ impl Cells {
         &self.text[start..self.ends[index]]
     }
 
-    /// Splits at commas. Within double quotes commas are text, and two quotes are one.
-    fn split(&mut self, line: &str) -> Result<(), String> {
+    fn split(&mut self, line: &str, separator: Separator) -> Result<(), String> {
         self.text.clear();
         self.ends.clear();
+        match separator {
+            Separator::Comma => return self.split_quoted(line),
+            Separator::Tab => line.split('\t').for_each(|cell| self.push(cell)),
+            Separator::Bar => line.split('|').for_each(|cell| self.push(cell)),
+            Separator::Blanks => line.split_whitespace().for_each(|cell| self.push(cell)),
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, cell: &str) {
+        self.text.push_str(cell);
+        self.ends.push(self.text.len());
+    }
+
+    /// Splits at commas. Within double quotes commas are text, and two quotes are one.
+    fn split_quoted(&mut self, line: &str) -> Result<(), String> {
         let mut rest = line;
         loop {
             let more = if let Some(quoted) = rest.trim_start_matches(' ').strip_prefix('"') {
@@ -222,41 +352,74 @@ impl Cells {
     }
 }
 
-/// The lines of a file, with their numbers. Refuses what is not text before it is in memory.
-struct Lines {
-    file: String,
-    source: Box<dyn BufRead>,
+/// The bytes of a file, unpacked if it is compressed, whatever it is called.
+pub(crate) struct Source {
+    pub(crate) file: String,
+    pub(crate) bytes: Box<dyn BufRead>,
     packed: bool,
-    bytes: Vec<u8>,
-    number: u64,
 }
 
-impl Lines {
-    fn open(path: &Path) -> Result<Lines, Error> {
+impl Source {
+    pub(crate) fn open(path: &Path) -> Result<Source, Error> {
         let file = path.display().to_string();
         let failed = |source| Error::Read { file: file.clone(), source };
         let mut plain = BufReader::with_capacity(1 << 16, File::open(path).map_err(failed)?);
         let packed = plain.fill_buf().map_err(failed)?.starts_with(&[0x1f, 0x8b]);
-        let source: Box<dyn BufRead> = if packed {
+        let bytes: Box<dyn BufRead> = if packed {
             Box::new(BufReader::with_capacity(1 << 16, MultiGzDecoder::new(plain)))
         } else {
             Box::new(plain)
         };
-        Ok(Lines { file, source, packed, bytes: Vec::new(), number: 0 })
+        Ok(Source { file, bytes, packed })
+    }
+
+    /// What it means that reading failed in a line.
+    pub(crate) fn unreadable(&self, line: u64, source: io::Error) -> Error {
+        let what = match source.kind() {
+            io::ErrorKind::UnexpectedEof if self.packed => {
+                "the compressed data ends in the middle; the file was cut short".into()
+            }
+            io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData if self.packed => {
+                format!("the compressed data is damaged ({source})")
+            }
+            _ => return Error::Read { file: self.file.clone(), source },
+        };
+        Error::Line { file: self.file.clone(), line, what }
+    }
+}
+
+/// The lines of a file, with their numbers. Refuses what is not text before it is in memory.
+struct Lines {
+    file: String,
+    source: Source,
+    bytes: Vec<u8>,
+    number: u64,
+    broken: bool,
+}
+
+impl Lines {
+    fn open(path: &Path) -> Result<Lines, Error> {
+        let source = Source::open(path)?;
+        Ok(Lines { file: source.file.clone(), source, bytes: Vec::new(), number: 0, broken: false })
     }
 
     /// Reads the next line, which `line` then shows; `None` at the end.
     fn advance(&mut self) -> Result<Option<()>, Error> {
         self.bytes.clear();
         self.number += 1;
+        // Only a line that is no UTF-8 leaves the file fit for more.
+        self.broken = true;
         if self.number > 2 * MOST_ROWS {
             return Err(self.fault(format!("expected at most {} lines, found more", 2 * MOST_ROWS)));
         }
         let most = LONGEST_LINE as u64 + 1;
-        match Read::take(&mut self.source, most).read_until(b'\n', &mut self.bytes) {
-            Ok(0) => return Ok(None),
+        match Read::take(&mut self.source.bytes, most).read_until(b'\n', &mut self.bytes) {
+            Ok(0) => {
+                self.broken = false;
+                return Ok(None);
+            }
             Ok(_) => {}
-            Err(source) => return Err(self.unreadable(source)),
+            Err(source) => return Err(self.source.unreadable(self.number, source)),
         }
         if self.bytes.contains(&0) {
             return Err(self.fault("expected text, found a zero byte".into()));
@@ -264,6 +427,7 @@ impl Lines {
         if self.bytes.len() > LONGEST_LINE {
             return Err(self.fault(format!("expected lines of at most {LONGEST_LINE} bytes, found a longer one")));
         }
+        self.broken = false;
         while self.bytes.last().is_some_and(|byte| matches!(byte, b'\n' | b'\r')) {
             self.bytes.pop();
         }
@@ -288,21 +452,12 @@ impl Lines {
     }
 
     fn at_end(&mut self) -> Result<bool, Error> {
-        match self.source.fill_buf() {
+        match self.source.bytes.fill_buf() {
             Ok(rest) => Ok(rest.is_empty()),
-            Err(source) => Err(self.unreadable(source)),
-        }
-    }
-
-    fn unreadable(&self, source: io::Error) -> Error {
-        match source.kind() {
-            io::ErrorKind::UnexpectedEof if self.packed => {
-                self.fault("the compressed data ends in the middle; the file was cut short".into())
+            Err(source) => {
+                self.broken = true;
+                Err(self.source.unreadable(self.number, source))
             }
-            io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData if self.packed => {
-                self.fault(format!("the compressed data is damaged ({source})"))
-            }
-            _ => Error::Read { file: self.file.clone(), source },
         }
     }
 

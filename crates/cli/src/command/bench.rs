@@ -87,6 +87,7 @@ impl BenchSim {
                 let scene = Scene {
                     cluster: cluster.clone(),
                     workload: workload.clone(),
+                    skip_bad_rows: false,
                     world: None,
                     threads: None,
                     output: self.output,

@@ -5,7 +5,7 @@ use clap::Args;
 use crate::command::sim;
 use crate::failure::Failure;
 use crate::options::{self, Output, Scene};
-use crate::render;
+use crate::render::{self, Files};
 
 #[derive(Debug, Args)]
 pub(crate) struct Demo {
@@ -14,6 +14,8 @@ pub(crate) struct Demo {
     seeds: String,
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
+    #[command(flatten)]
+    files: Files,
 }
 
 /// The classics, from the simplest to those that know more.
@@ -30,8 +32,14 @@ const SHOWN: [&str; 8] = [
 
 impl Demo {
     pub(crate) fn run(self) -> Result<(), Failure> {
-        let scene =
-            Scene { cluster: "demo".into(), workload: "demo".into(), world: None, threads: None, output: self.output };
+        let scene = Scene {
+            cluster: "demo".into(),
+            workload: "demo".into(),
+            skip_bad_rows: false,
+            world: None,
+            threads: None,
+            output: self.output,
+        };
         let policies = SHOWN.iter().map(|text| options::policy(text)).collect::<Result<Vec<_>, _>>()?;
         let seeds = options::seeds(&self.seeds).map_err(|error| Failure::usage(format!("--seeds: {error}")))?;
         let experiment = sim::experiment(&scene, policies, seeds)?;
@@ -43,7 +51,8 @@ impl Demo {
                 experiment.seeds.len(),
             ))?;
         }
-        sim::compare(&experiment, &scene)?;
+        let command = render::command_line(["moira", "demo", "--seeds", self.seeds.as_str()]);
+        sim::compare(&experiment, &scene, &self.files, &command)?;
         if self.output == Output::Table {
             render::line("\nNext: moira policy show tiresias · moira sim compare --help")?;
         }

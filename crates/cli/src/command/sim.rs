@@ -8,11 +8,13 @@ use anyhow::Context;
 use clap::{Args, Subcommand};
 use engine::Record;
 use indicatif::{ProgressBar, ProgressStyle};
+use policies::PolicyConfig;
+use report::{Figure, RunReport};
 use sim::Experiment;
 
 use crate::failure::Failure;
 use crate::options::{self, Scene};
-use crate::render;
+use crate::render::{self, Files};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Sim {
@@ -20,6 +22,8 @@ pub(crate) enum Sim {
     Run(Run),
     /// Simulate the same workloads under several policies, over several seeds, and compare
     Compare(Compare),
+    /// Play a recorded history under another policy
+    Rerun(crate::command::rerun::Rerun),
 }
 
 #[derive(Debug, Args)]
@@ -53,6 +57,8 @@ pub(crate) struct Compare {
     /// A seed, or a range of seeds with both ends included
     #[arg(long, default_value = "1..3", value_name = "A..B")]
     seeds: String,
+    #[command(flatten)]
+    files: Files,
 }
 
 impl Sim {
@@ -60,6 +66,7 @@ impl Sim {
         match self {
             Sim::Run(run) => run.run(),
             Sim::Compare(compare) => compare.run(),
+            Sim::Rerun(rerun) => rerun.run(),
         }
     }
 }
@@ -99,25 +106,48 @@ impl Compare {
         };
         options::set_parameters(&mut policies, &self.settings)?;
         let seeds = options::seeds(&self.seeds).map_err(|error| Failure::usage(format!("--seeds: {error}")))?;
-        compare(&experiment(&self.scene, policies, seeds)?, &self.scene)
+        let command = self.command(&policies);
+        compare(&experiment(&self.scene, policies, seeds)?, &self.scene, &self.files, &command)
+    }
+
+    /// What leads to the same runs, every default spelled out: defaults may change.
+    fn command(&self, policies: &[PolicyConfig]) -> String {
+        let mut words: Vec<String> = ["moira", "sim", "compare"].map(String::from).into();
+        let mut option = |name: &str, value: &str| words.extend([format!("--{name}"), value.to_string()]);
+        match self.policies.is_empty() {
+            true => policies.iter().for_each(|policy| option("policy", &policy.name)),
+            false => self.policies.iter().for_each(|policy| option("policy", policy)),
+        }
+        self.settings.iter().for_each(|setting| option("set", setting));
+        option("cluster", &self.scene.cluster);
+        option("workload", &self.scene.workload());
+        if let Some(world) = &self.scene.world {
+            option("world", &world.display().to_string());
+        }
+        option("seeds", &self.seeds);
+        render::command_line(words)
     }
 }
 
-/// Runs everything under a progress bar, then prints the comparison.
-pub(crate) fn compare(experiment: &Experiment, scene: &Scene) -> Result<(), Failure> {
+/// Runs everything under a progress bar, then prints the comparison and writes the files that were asked for.
+pub(crate) fn compare(experiment: &Experiment, scene: &Scene, files: &Files, command: &str) -> Result<(), Failure> {
     let bar = ProgressBar::new(experiment.runs() as u64);
     let style = ProgressStyle::with_template("{bar:30} {pos}/{len} runs, {eta} left").expect("the template is right");
     bar.set_style(style);
-    let report = experiment.run(&|| bar.inc(1));
+    let outcome = match files.wanted() {
+        false => experiment.run(&|| bar.inc(1)).map(|report| (report, Vec::new())),
+        true => {
+            let keep = |run: &RunReport, figure: &Figure| files.keep(run, figure, experiment.seeds[0]);
+            experiment.run_with_figures(&|| bar.inc(1), &keep)
+        }
+    };
     bar.finish_and_clear();
-    render::print(&report.map_err(of_experiment)?, scene.output)
+    let (report, kept) = outcome.map_err(of_experiment)?;
+    files.write(&report, kept, command)?;
+    render::print(&report, scene.output)
 }
 
-pub(crate) fn experiment(
-    scene: &Scene,
-    policies: Vec<policies::PolicyConfig>,
-    seeds: Vec<u64>,
-) -> Result<Experiment, Failure> {
+pub(crate) fn experiment(scene: &Scene, policies: Vec<PolicyConfig>, seeds: Vec<u64>) -> Result<Experiment, Failure> {
     scene.set_threads()?;
     let site = scene.site()?;
     let circumstances = scene.circumstances(&site)?;
@@ -126,13 +156,13 @@ pub(crate) fn experiment(
         cluster: site.cluster,
         queues: site.queues,
         policies,
-        workload: scene.workload.clone(),
+        workload: scene.workload(),
         seeds,
         circumstances,
     })
 }
 
-fn of_experiment(error: sim::ExperimentError) -> Failure {
+pub(crate) fn of_experiment(error: sim::ExperimentError) -> Failure {
     match error {
         sim::ExperimentError::Workload(error) => options::of_source(error),
         sim::ExperimentError::Policy(error) => Failure::usage(error),

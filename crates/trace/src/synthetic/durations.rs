@@ -92,7 +92,7 @@ fn normal_quantile(rank: f64) -> f64 {
 }
 
 /// The share of a standard normal variable below a score; formula 7.1.26 of Abramowitz and Stegun, good to 1e-7.
-fn normal_rank(score: f64) -> f64 {
+pub(crate) fn normal_rank(score: f64) -> f64 {
     let x = score.abs() / std::f64::consts::SQRT_2;
     let t = 1.0 / (1.0 + 0.327_591_1 * x);
     let terms = [0.254_829_592, -0.284_496_736, 1.421_413_741, -1.453_152_027, 1.061_405_429];

@@ -1,0 +1,158 @@
+// Opens report pages in a real browser and looks at them: errors, requests, charts, sizes, time to the first paint,
+// accessibility, exports. Usage: node page.mjs CHROMIUM SCREENSHOTS NAME=FILE:MOST_BYTES…
+import assert from "node:assert/strict";
+import { mkdirSync, readFileSync, statSync } from "node:fs";
+import { basename, resolve } from "node:path";
+import { pathToFileURL } from "node:url";
+import { AxeBuilder } from "@axe-core/playwright";
+import { chromium } from "playwright-core";
+
+const CHARTS = ["completion", "held", "queue", "waiting", "utilisation", "fragmentation", "fairness", "jobs"];
+const SIZES = { phone: { width: 390, height: 844 }, laptop: { width: 1280, height: 800 } };
+const MOST_PAINT_MS = 2000;
+const MOST_READY_MS = 30_000;
+
+const [executablePath, screenshots, ...pages] = process.argv.slice(2);
+mkdirSync(screenshots, { recursive: true });
+const browser = await chromium.launch({
+  executablePath,
+  args: ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"],
+});
+
+try {
+  for (const page of pages) {
+    const [, name, file, most] = page.match(/^(\w+)=(.+):(\d+)$/) ?? assert.fail(`not NAME=FILE:MOST_BYTES: ${page}`);
+    await look(name, resolve(file), Number(most));
+  }
+} finally {
+  await browser.close();
+}
+
+/** One page in every size and colour scheme. */
+async function look(name, file, most) {
+  const { size } = statSync(file);
+  assert.ok(size <= most, `${basename(file)} has ${size} bytes, more than ${most}`);
+  for (const [device, viewport] of Object.entries(SIZES)) {
+    for (const colorScheme of ["light", "dark"]) {
+      const context = await browser.newContext({ viewport, colorScheme, acceptDownloads: true, offline: true });
+      const seen = await open(context, file);
+      const { page } = seen;
+      await everyChartIsDrawn(page);
+      const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+      assert.ok(wide <= 0, `${name} ${device}: the page is ${wide} px wider than the screen`);
+      if (device === "laptop" && colorScheme === "light") {
+        await controlsWork(page);
+        await everyChartCanBeTakenAway(page, name);
+      }
+      await accessible(page, `${name} ${device} ${colorScheme}`);
+      await page.screenshot({ path: `${screenshots}/${name}-${device}-${colorScheme}.png`, fullPage: true });
+      assert.deepEqual(seen.troubles, [], `${name} ${device} ${colorScheme}`);
+      const { paint, ready } = seen;
+      console.log(`${name} ${device} ${colorScheme}: ${size} bytes, first paint ${paint} ms, all charts ${ready} ms`);
+      await context.close();
+    }
+  }
+}
+
+async function open(context, file) {
+  const page = await context.newPage();
+  const troubles = [];
+  page.on("console", (message) => {
+    if (["error", "warning"].includes(message.type())) troubles.push(`console: ${message.text()}`);
+  });
+  page.on("pageerror", (error) => troubles.push(`error: ${error.message}`));
+  page.on("dialog", (dialog) => {
+    troubles.push(`dialog: ${dialog.message()}`);
+    dialog.dismiss();
+  });
+  const url = pathToFileURL(file).href;
+  page.on("request", (request) => {
+    if (request.url() !== url && !request.url().startsWith("blob:")) troubles.push(`request: ${request.url()}`);
+  });
+  await page.goto(url, { waitUntil: "commit" });
+  await page.waitForSelector("html[data-ready=true]", { state: "attached", timeout: MOST_READY_MS });
+  const ready = await page.evaluate(() => Math.round(performance.now()));
+  const paint = await page.evaluate(() => {
+    const first = performance.getEntriesByName("first-contentful-paint")[0];
+    return first === undefined ? null : Math.round(first.startTime);
+  });
+  assert.ok(paint !== null && paint < MOST_PAINT_MS, `first contentful paint after ${paint} ms`);
+  return { page, troubles, paint, ready };
+}
+
+/** There is something to see in each: shapes of its marks, with a size. */
+async function everyChartIsDrawn(page) {
+  const drawn = await page.evaluate(() =>
+    [...document.querySelectorAll(".chart")].map((section) => {
+      const svg = section.querySelector(".plot svg");
+      const shapes = svg?.querySelectorAll("path[d], rect, circle, line") ?? [];
+      const broken = [...shapes].filter((shape) => /NaN|Infinity/.test(shape.outerHTML)).length;
+      const area = (svg?.clientWidth ?? 0) * (svg?.clientHeight ?? 0);
+      return { id: section.id, shapes: shapes.length, broken, area };
+    }),
+  );
+  assert.deepEqual(drawn.map((chart) => chart.id), CHARTS);
+  for (const { id, shapes, broken, area } of drawn) {
+    assert.ok(shapes >= 3 && area > 20_000, `${id}: ${shapes} shapes on ${area} px²`);
+    assert.equal(broken, 0, `${id}: shapes without a place`);
+  }
+}
+
+/** With the keyboard, as one who has no mouse would. */
+async function controlsWork(page) {
+  const before = await page.locator("#completion .plot svg").innerHTML();
+  await page.locator("#legend input").first().focus();
+  await page.keyboard.press("Space");
+  await page.waitForFunction((old) => document.querySelector("#completion .plot svg").innerHTML !== old, before);
+  await page.keyboard.press("Space");
+  await page.waitForFunction((old) => document.querySelector("#completion .plot svg").innerHTML === old, before);
+  const across = page.locator("#jobs select").first();
+  const last = (await across.locator("option").count()) - 1;
+  const table = await page.locator("#worst").innerHTML();
+  await across.selectOption({ index: last });
+  await page.waitForFunction((old) => document.querySelector("#worst").innerHTML !== old, table);
+  await across.selectOption({ index: 0 });
+  const views = page.locator("#held select").nth(1);
+  for (let view = (await views.locator("option").count()) - 1; view >= 0; view -= 1) {
+    await views.selectOption({ index: view });
+    assert.ok((await page.locator("#held .plot svg path, #held .plot svg rect").count()) > 0, `view ${view}`);
+  }
+  const paper = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+  const [light, button] = [await paper(), page.locator("#theme")];
+  await button.press("Enter");
+  await button.press("Enter");
+  assert.notEqual(await paper(), light, "the theme can be chosen");
+  await button.press("Enter");
+  assert.equal(await paper(), light);
+}
+
+async function everyChartCanBeTakenAway(page, name) {
+  for (const chart of CHARTS) {
+    for (const kind of ["svg", "csv"]) {
+      const coming = page.waitForEvent("download");
+      await page.locator(`#${chart} button[data-export=${kind}]`).click();
+      const text = readFileSync(await (await coming).path(), "utf8");
+      // Chromium drops downloads that come faster than ten a second.
+      await page.waitForTimeout(120);
+      if (kind === "svg") {
+        assert.match(text, /^<svg [^>]*xmlns="http:\/\/www.w3.org\/2000\/svg"/, `${name} ${chart}`);
+        assert.doesNotMatch(text, /var\(--[cs]\d|NaN/, `${name} ${chart}: colours are spelled out`);
+        const sound = await page.evaluate((svg) => {
+          const parsed = new DOMParser().parseFromString(svg, "image/svg+xml");
+          return parsed.querySelector("parsererror") === null;
+        }, text);
+        assert.ok(sound, `${name} ${chart}: the SVG is well-formed`);
+      } else {
+        const lines = text.trimEnd().split("\n");
+        assert.ok(lines.length > 1, `${name} ${chart}: the CSV has rows`);
+        assert.match(lines[0], /^[a-z_]+,/, `${name} ${chart}`);
+      }
+    }
+  }
+}
+
+async function accessible(page, what) {
+  const { violations } = await new AxeBuilder({ page }).analyze();
+  const told = violations.map(({ id, nodes }) => `${id}: ${nodes.slice(0, 3).map((node) => node.html.slice(0, 160)).join(" | ")}`);
+  assert.deepEqual(told, [], `${what}: accessibility`);
+}
