@@ -29,9 +29,9 @@ pub(crate) struct Scene {
     #[arg(long, default_value = "demo", value_name = "NAME|FILE")]
     pub(crate) cluster: String,
     /// A workload: a generator (demo, steady:jobs=10000,load=0.8, like-philly) or a file as FORMAT:PATH (csv, sacct,
-    /// philly, auto; see docs/guides/bring-your-trace.md)
-    #[arg(long, default_value = "demo", value_name = "NAME|FORMAT:PATH")]
-    pub(crate) workload: String,
+    /// philly, auto; see docs/guides/bring-your-trace.md); `sim compare` takes several
+    #[arg(long = "workload", default_value = "demo", value_name = "NAME|FORMAT:PATH")]
+    pub(crate) workloads: Vec<String>,
     /// Count and list rows of the workload's file that cannot be read, instead of refusing the file
     #[arg(long)]
     pub(crate) skip_bad_rows: bool,
@@ -76,13 +76,15 @@ struct EventLine {
 }
 
 impl Scene {
-    /// The workload with the option that `--skip-bad-rows` stands for.
-    pub(crate) fn workload(&self) -> String {
-        let joint = if self.workload.contains('?') { '&' } else { '?' };
-        match self.skip_bad_rows && trace::is_file(&self.workload) {
-            true => format!("{}{joint}skip_bad_rows=true", self.workload),
-            false => self.workload.clone(),
-        }
+    /// The workloads, with the option that `--skip-bad-rows` stands for.
+    pub(crate) fn workloads(&self) -> impl Iterator<Item = String> {
+        self.workloads.iter().map(|workload| {
+            let joint = if workload.contains('?') { '&' } else { '?' };
+            match self.skip_bad_rows && trace::is_file(workload) {
+                true => format!("{workload}{joint}skip_bad_rows=true"),
+                false => workload.clone(),
+            }
+        })
     }
 
     pub(crate) fn site(&self) -> Result<Site, Failure> {

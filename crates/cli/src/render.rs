@@ -21,7 +21,21 @@ pub(crate) fn print(report: &Report, output: Output) -> Result<(), Failure> {
     }
 }
 
+/// One table for each workload.
 fn comparison(report: &Report) -> Result<(), Failure> {
+    let mut workloads: Vec<&str> = report.runs.iter().map(|run| &*run.workload).collect();
+    workloads.dedup();
+    for (index, workload) in workloads.iter().enumerate() {
+        if index > 0 {
+            line("")?;
+        }
+        let runs = report.runs.iter().filter(|run| run.workload == *workload).cloned().collect();
+        comparison_of_one(&Report { runs, ..report.clone() })?;
+    }
+    Ok(())
+}
+
+fn comparison_of_one(report: &Report) -> Result<(), Failure> {
     let summaries = summarise(&report.runs);
     let mut table = new_table();
     let titles = ["POLICY"].into_iter().chain(COLUMNS.iter().map(|column| column.title));

@@ -86,6 +86,25 @@ fn seeds_are_a_range_with_both_ends() {
 }
 
 #[test]
+fn several_workloads_are_compared_side_by_side() {
+    let arguments = ["sim", "compare", "--policy", "fifo", "--policy", "las", "--seeds", "1", "--cluster", "2x4 v100"];
+    let workloads = ["--workload", "steady:jobs=30", "--workload", "steady:jobs=40"];
+    let text = success(&[&arguments[..], &workloads, &["-o", "json"]].concat());
+    let report: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let runs: Vec<(&str, u64)> = report["runs"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|run| (run["policy"].as_str().unwrap(), run["jobs"].as_u64().unwrap()))
+        .collect();
+    assert_eq!(runs, [("fifo", 30), ("las", 30), ("fifo", 40), ("las", 40)]);
+    let table = success(&[&arguments[..], &workloads].concat());
+    assert_eq!(table.matches("JCT MEAN").count(), 2, "a table for each: {table}");
+    assert_eq!(failure(&[&["sim", "run"], &workloads[..]].concat()).0, 2);
+    assert_eq!(failure(&[&arguments[..], &workloads, &["--html", "page.html"]].concat()).0, 2);
+}
+
+#[test]
 fn csv_has_a_header_and_a_line_for_each_run() {
     let arguments = ["sim", "compare", "--policy", "fifo", "--policy", "las", "--seeds", "1..2", "-o", "csv"];
     let text = success(&[&arguments[..], &SMALL[..4]].concat());

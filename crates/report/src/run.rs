@@ -148,6 +148,18 @@ impl Report {
     pub fn new(cluster: impl Into<String>, assumptions: Vec<String>, runs: Vec<RunReport>) -> Report {
         Report { schema: Schema::V1, cluster: cluster.into(), assumptions, runs }
     }
+
+    /// Reports on the same cluster as one, in their order. What several assume is said once.
+    pub fn joined(reports: Vec<Report>) -> Report {
+        let mut joined = Report::new("", Vec::new(), Vec::new());
+        for report in reports {
+            joined.cluster = report.cluster;
+            let new = report.assumptions.into_iter().filter(|assumption| !joined.assumptions.contains(assumption));
+            joined.assumptions.extend(new.collect::<Vec<_>>());
+            joined.runs.extend(report.runs);
+        }
+        joined
+    }
 }
 
 impl Times {

@@ -86,7 +86,7 @@ impl BenchSim {
             for cluster in &self.clusters {
                 let scene = Scene {
                     cluster: cluster.clone(),
-                    workload: workload.clone(),
+                    workloads: vec![workload.clone()],
                     skip_bad_rows: false,
                     world: None,
                     threads: None,

@@ -34,7 +34,7 @@ impl Demo {
     pub(crate) fn run(self) -> Result<(), Failure> {
         let scene = Scene {
             cluster: "demo".into(),
-            workload: "demo".into(),
+            workloads: vec!["demo".into()],
             skip_bad_rows: false,
             world: None,
             threads: None,
@@ -42,7 +42,7 @@ impl Demo {
         };
         let policies = SHOWN.iter().map(|text| options::policy(text)).collect::<Result<Vec<_>, _>>()?;
         let seeds = options::seeds(&self.seeds).map_err(|error| Failure::usage(format!("--seeds: {error}")))?;
-        let experiment = sim::experiment(&scene, policies, seeds)?;
+        let experiment = sim::experiment(&scene, "demo", &policies, &seeds)?;
         if self.output == Output::Table {
             render::line(&format!(
                 "{} policies on a shared cluster of {} GPUs, {} seeds of a day of jobs each\n",
@@ -52,7 +52,7 @@ impl Demo {
             ))?;
         }
         let command = render::command_line(["moira", "demo", "--seeds", self.seeds.as_str()]);
-        sim::compare(&experiment, &scene, &self.files, &command)?;
+        sim::compare(std::slice::from_ref(&experiment), self.output, &self.files, &command)?;
         if self.output == Output::Table {
             render::line("\nNext: moira policy show tiresias · moira sim compare --help")?;
         }

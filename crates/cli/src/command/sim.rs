@@ -9,12 +9,12 @@ use clap::{Args, Subcommand};
 use engine::Record;
 use indicatif::{ProgressBar, ProgressStyle};
 use policies::PolicyConfig;
-use report::{Figure, RunReport};
+use report::{Figure, Report, RunReport};
 use sim::Experiment;
 
 use crate::failure::Failure;
-use crate::options::{self, Scene};
-use crate::render::{self, Files};
+use crate::options::{self, Output, Scene};
+use crate::render::{self, Files, Kept};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Sim {
@@ -73,9 +73,14 @@ impl Sim {
 
 impl Run {
     fn run(self) -> Result<(), Failure> {
+        self.scene.set_threads()?;
         let mut policies = vec![options::policy(&self.policy)?];
         options::set_parameters(&mut policies, &self.settings)?;
-        let experiment = experiment(&self.scene, policies, vec![self.seed])?;
+        let workloads: Vec<String> = self.scene.workloads().collect();
+        let [workload] = &workloads[..] else {
+            return Err(Failure::usage("`sim run` takes one --workload; `sim compare` takes several"));
+        };
+        let experiment = experiment(&self.scene, workload, &policies, &[self.seed])?;
         let report = match &self.journal {
             None => experiment.run(&|| {}).map_err(of_experiment)?,
             Some(path) => {
@@ -100,6 +105,7 @@ impl Run {
 
 impl Compare {
     fn run(self) -> Result<(), Failure> {
+        self.scene.set_threads()?;
         let mut policies = match self.policies.is_empty() {
             true => policies::POLICIES.iter().map(|entry| options::policy(entry.name)).collect::<Result<_, _>>()?,
             false => self.policies.iter().map(|text| options::policy(text)).collect::<Result<Vec<_>, _>>()?,
@@ -107,7 +113,8 @@ impl Compare {
         options::set_parameters(&mut policies, &self.settings)?;
         let seeds = options::seeds(&self.seeds).map_err(|error| Failure::usage(format!("--seeds: {error}")))?;
         let command = self.command(&policies);
-        compare(&experiment(&self.scene, policies, seeds)?, &self.scene, &self.files, &command)
+        let experiments = self.scene.workloads().map(|workload| experiment(&self.scene, &workload, &policies, &seeds));
+        compare(&experiments.collect::<Result<Vec<_>, _>>()?, self.scene.output, &self.files, &command)
     }
 
     /// What leads to the same runs, every default spelled out: defaults may change.
@@ -120,7 +127,7 @@ impl Compare {
         }
         self.settings.iter().for_each(|setting| option("set", setting));
         option("cluster", &self.scene.cluster);
-        option("workload", &self.scene.workload());
+        self.scene.workloads().for_each(|workload| option("workload", &workload));
         if let Some(world) = &self.scene.world {
             option("world", &world.display().to_string());
         }
@@ -130,34 +137,43 @@ impl Compare {
 }
 
 /// Runs everything under a progress bar, then prints the comparison and writes the files that were asked for.
-pub(crate) fn compare(experiment: &Experiment, scene: &Scene, files: &Files, command: &str) -> Result<(), Failure> {
-    let bar = ProgressBar::new(experiment.runs() as u64);
+pub(crate) fn compare(experiments: &[Experiment], output: Output, files: &Files, command: &str) -> Result<(), Failure> {
+    if experiments.len() > 1 && files.wanted() {
+        return Err(Failure::usage("--html and --csv show one workload; leave all but one --workload out"));
+    }
+    let bar = ProgressBar::new(experiments.iter().map(|experiment| experiment.runs() as u64).sum());
     let style = ProgressStyle::with_template("{bar:30} {pos}/{len} runs, {eta} left").expect("the template is right");
     bar.set_style(style);
-    let outcome = match files.wanted() {
+    let run = |experiment: &Experiment| match files.wanted() {
         false => experiment.run(&|| bar.inc(1)).map(|report| (report, Vec::new())),
         true => {
             let keep = |run: &RunReport, figure: &Figure| files.keep(run, figure, experiment.seeds[0]);
             experiment.run_with_figures(&|| bar.inc(1), &keep)
         }
     };
+    let outcomes: Result<Vec<_>, _> = experiments.iter().map(run).collect();
     bar.finish_and_clear();
-    let (report, kept) = outcome.map_err(of_experiment)?;
-    files.write(&report, kept, command)?;
-    render::print(&report, scene.output)
+    let (reports, kept): (Vec<Report>, Vec<Vec<Kept>>) = outcomes.map_err(of_experiment)?.into_iter().unzip();
+    let report = Report::joined(reports);
+    files.write(&report, kept.into_iter().flatten().collect(), command)?;
+    render::print(&report, output)
 }
 
-pub(crate) fn experiment(scene: &Scene, policies: Vec<PolicyConfig>, seeds: Vec<u64>) -> Result<Experiment, Failure> {
-    scene.set_threads()?;
+pub(crate) fn experiment(
+    scene: &Scene,
+    workload: &str,
+    policies: &[PolicyConfig],
+    seeds: &[u64],
+) -> Result<Experiment, Failure> {
     let site = scene.site()?;
     let circumstances = scene.circumstances(&site)?;
     Ok(Experiment {
         cluster_name: site.name,
         cluster: site.cluster,
         queues: site.queues,
-        policies,
-        workload: scene.workload(),
-        seeds,
+        policies: policies.to_vec(),
+        workload: workload.into(),
+        seeds: seeds.to_vec(),
         circumstances,
     })
 }
