@@ -291,6 +291,9 @@ impl Cluster {
 
     pub fn unknown_kind(&self, field: &str, found: &str) -> Invalid {
         let known: Vec<&str> = self.kinds.iter().map(|kind| &*kind.name).collect();
+        if known.is_empty() {
+            return Invalid::new(field, "a kind of GPU that is listed under `kinds`, where there is none", found);
+        }
         Invalid::new(field, format!("one of the cluster's GPU kinds ({})", known.join(", ")), found)
     }
 }

@@ -38,7 +38,7 @@ pub struct Recording {
 pub enum RecordingError {
     #[error("line {line}: {what}")]
     Line { line: usize, what: String },
-    #[error("line {line}: cannot read: {source}")]
+    #[error("line {line}: cannot read")]
     Read { line: usize, source: std::io::Error },
     #[error("expected a journal that begins with the definition of its cluster, found {found}")]
     NoBeginning { found: &'static str },

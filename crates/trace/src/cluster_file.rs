@@ -28,7 +28,7 @@ pub fn load_cluster(text: &str) -> Result<(Cluster, QueueTree, String), Error> {
         "philly" => built_in(include_str!("clusters/philly.toml"))?,
         "small" => short("4x4 v100")?,
         "homogeneous-64" => short("16x4 t4")?,
-        _ if text.ends_with(".toml") || Path::new(text).exists() => parse_toml(text, &read_text(Path::new(text))?)?,
+        _ if text.ends_with(".toml") || Path::new(text).exists() => return from_file(text),
         _ if text.starts_with(|first: char| first.is_ascii_digit()) => short(text)?,
         _ => return Err(unknown(text)),
     };
@@ -36,6 +36,34 @@ pub fn load_cluster(text: &str) -> Result<(Cluster, QueueTree, String), Error> {
     check_size(&draft).map_err(faulty)?;
     let (cluster, queues) = draft.build().map_err(|invalid| faulty(invalid.to_string()))?;
     Ok((cluster, queues, text.into()))
+}
+
+fn from_file(file: &str) -> Result<(Cluster, QueueTree, String), Error> {
+    let toml = read_text(Path::new(file))?;
+    let draft: ClusterDraft = parse_toml(file, &toml)?;
+    check_size(&draft).map_err(|what| Error::File { file: file.into(), what })?;
+    let (cluster, queues) = draft.build().map_err(|invalid| {
+        let what = invalid.to_string();
+        match line_of(&toml, &invalid.field) {
+            Some(line) => Error::Line { file: file.into(), line, what },
+            None => Error::File { file: file.into(), what },
+        }
+    })?;
+    Ok((cluster, queues, file.into()))
+}
+
+/// Where a field like `nodes[2].kind` stands: the line of the key below the third `[[nodes]]`, or that of the heading
+/// if the key is left to its default. `None` if the table is written in another way.
+fn line_of(toml: &str, field: &str) -> Option<u64> {
+    let (list, rest) = field.split_once('[')?;
+    let (index, key) = rest.split_once(']')?;
+    let heading = format!("[[{list}]]");
+    let mut headings = toml.lines().enumerate().filter(|(_, line)| line.trim() == heading);
+    let (start, _) = headings.nth(index.parse().ok()?)?;
+    let table = toml.lines().enumerate().skip(start + 1).take_while(|(_, line)| !line.trim_start().starts_with('['));
+    let named = |line: &str| line.split_once('=').is_some_and(|(name, _)| name.trim() == key.trim_start_matches('.'));
+    let line = table.into_iter().find(|(_, line)| named(line)).map_or(start, |(line, _)| line);
+    Some(line as u64 + 1)
 }
 
 fn short(text: &str) -> Result<ClusterDraft, Error> {
@@ -141,7 +169,7 @@ mod tests {
     #[test]
     fn faults_of_meaning_name_the_field() {
         let error = fault(b"[[nodes]]\ncount = -1\n");
-        assert_eq!(error, "FILE: nodes[0].count: expected a whole number from 0 to 1000000, found -1");
+        assert_eq!(error, "FILE:2: nodes[0].count: expected a whole number from 0 to 1000000, found -1");
     }
 
     #[test]

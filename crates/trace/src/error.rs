@@ -10,9 +10,9 @@ const SHOWN: usize = 60;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    #[error("cannot read {file}: {source}")]
+    #[error("cannot read {file}")]
     Read { file: String, source: io::Error },
-    #[error("cannot write {file}: {source}")]
+    #[error("cannot write {file}")]
     Write { file: String, source: io::Error },
     #[error("{file}: {what}")]
     File { file: String, what: String },

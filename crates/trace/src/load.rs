@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn a_file_that_is_not_there_is_named() {
         let error = fault("csv:/nowhere/jobs.csv");
-        assert!(error.starts_with("cannot read /nowhere/jobs.csv: No such file"), "{error}");
-        assert!(fault("philly:/tmp").starts_with("cannot read /tmp:"), "{}", fault("philly:/tmp"));
+        assert!(error == "cannot read /nowhere/jobs.csv", "{error}");
+        assert!(fault("philly:/tmp") == "cannot read /tmp", "{}", fault("philly:/tmp"));
     }
 }
