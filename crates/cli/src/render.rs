@@ -105,11 +105,9 @@ fn new_table() -> Table {
 
 /// One line of comma-separated values, quoted where need be.
 pub(crate) fn csv_line<S: AsRef<str>>(fields: &[S]) -> Result<(), Failure> {
-    let quoted = fields.iter().map(|field| match field.as_ref() {
-        field if field.contains([',', '"', '\n']) => format!("\"{}\"", field.replace('"', "\"\"")),
-        field => field.to_string(),
-    });
-    line(&quoted.collect::<Vec<_>>().join(","))
+    let mut text = String::new();
+    page::csv_line(&mut text, fields);
+    write(&text)
 }
 
 pub(crate) fn line(text: &str) -> Result<(), Failure> {

@@ -22,6 +22,7 @@ pub use comparison::{Best, COLUMNS, Column, Unit, verdict};
 pub use interval::half_width;
 pub use plot::RunPlot;
 pub use tables::{data_dictionary, jobs_csv, jobs_csv_header, runs_csv, series_csv, series_csv_header};
+pub use text::csv_line;
 
 const D3: &str = include_str!("../assets/vendor/d3-7.9.2/d3.min.js");
 const D3_LICENCE: &str = include_str!("../assets/vendor/d3-7.9.2/LICENSE");

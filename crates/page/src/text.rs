@@ -34,7 +34,7 @@ pub(crate) fn json_in_script(json: &str) -> String {
 }
 
 /// Adds one line, fields quoted as in RFC 4180.
-pub(crate) fn csv_line<S: AsRef<str>>(text: &mut String, fields: impl IntoIterator<Item = S>) {
+pub fn csv_line<S: AsRef<str>>(text: &mut String, fields: impl IntoIterator<Item = S>) {
     for (index, field) in fields.into_iter().enumerate() {
         let field = field.as_ref();
         if index > 0 {
