@@ -1,5 +1,5 @@
 // Opens report pages in a real browser and looks at them: errors, requests, charts, sizes, time to the first paint,
-// accessibility, exports. Usage: node page.mjs CHROMIUM SCREENSHOTS NAME=FILE:MOST_BYTES…
+// accessibility, exports. Usage: node page.mjs CHROMIUM SCREENSHOTS NAME=FILE:MOST_BYTES:KIND…
 import assert from "node:assert/strict";
 import { mkdirSync, readFileSync, statSync } from "node:fs";
 import { basename, resolve } from "node:path";
@@ -7,7 +7,11 @@ import { pathToFileURL } from "node:url";
 import { AxeBuilder } from "@axe-core/playwright";
 import { chromium } from "playwright-core";
 
-const CHARTS = ["completion", "held", "queue", "waiting", "utilisation", "fragmentation", "fairness", "jobs"];
+const CHARTS = {
+  comparison: ["completion", "held", "queue", "waiting", "utilisation", "fragmentation", "fairness", "jobs"],
+  workload: ["arrivals", "day", "week", "gaps", "sizes", "durations", "load", "users"],
+};
+const CONTROLS = { comparison: comparisonControlsWork, workload: workloadControlsWork };
 const SIZES = { phone: { width: 390, height: 844 }, laptop: { width: 1280, height: 800 } };
 const MOST_PAINT_MS = 2000;
 const MOST_READY_MS = 30_000;
@@ -21,15 +25,16 @@ const browser = await chromium.launch({
 
 try {
   for (const page of pages) {
-    const [, name, file, most] = page.match(/^(\w+)=(.+):(\d+)$/) ?? assert.fail(`not NAME=FILE:MOST_BYTES: ${page}`);
-    await look(name, resolve(file), Number(most));
+    const [, name, file, most, kind] = page.match(/^(\w+)=(.+):(\d+):(\w+)$/) ?? assert.fail(`not NAME=FILE:MOST_BYTES:KIND: ${page}`);
+    assert.ok(kind in CHARTS, `no kind of page: ${kind}`);
+    await look(name, resolve(file), Number(most), kind);
   }
 } finally {
   await browser.close();
 }
 
 /** One page in every size and colour scheme. */
-async function look(name, file, most) {
+async function look(name, file, most, kind) {
   const { size } = statSync(file);
   assert.ok(size <= most, `${basename(file)} has ${size} bytes, more than ${most}`);
   for (const [device, viewport] of Object.entries(SIZES)) {
@@ -37,12 +42,12 @@ async function look(name, file, most) {
       const context = await browser.newContext({ viewport, colorScheme, acceptDownloads: true, offline: true });
       const seen = await open(context, file);
       const { page } = seen;
-      await everyChartIsDrawn(page);
+      await everyChartIsDrawn(page, CHARTS[kind]);
       const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
       assert.ok(wide <= 0, `${name} ${device}: the page is ${wide} px wider than the screen`);
       if (device === "laptop" && colorScheme === "light") {
-        await controlsWork(page);
-        await everyChartCanBeTakenAway(page, name);
+        await CONTROLS[kind](page);
+        await everyChartCanBeTakenAway(page, name, CHARTS[kind]);
       }
       await accessible(page, `${name} ${device} ${colorScheme}`);
       await page.screenshot({ path: `${screenshots}/${name}-${device}-${colorScheme}.png`, fullPage: true });
@@ -81,7 +86,7 @@ async function open(context, file) {
 }
 
 /** There is something to see in each: shapes of its marks, with a size. */
-async function everyChartIsDrawn(page) {
+async function everyChartIsDrawn(page, charts) {
   const drawn = await page.evaluate(() =>
     [...document.querySelectorAll(".chart")].map((section) => {
       const svg = section.querySelector(".plot svg");
@@ -91,21 +96,42 @@ async function everyChartIsDrawn(page) {
       return { id: section.id, shapes: shapes.length, broken, area };
     }),
   );
-  assert.deepEqual(drawn.map((chart) => chart.id), CHARTS);
+  assert.deepEqual(drawn.map((chart) => chart.id), charts);
   for (const { id, shapes, broken, area } of drawn) {
     assert.ok(shapes >= 3 && area > 20_000, `${id}: ${shapes} shapes on ${area} px²`);
     assert.equal(broken, 0, `${id}: shapes without a place`);
   }
 }
 
-/** With the keyboard, as one who has no mouse would. */
-async function controlsWork(page) {
-  const before = await page.locator("#completion .plot svg").innerHTML();
+/** With the keyboard, as one who has no mouse would: what is switched off in the legend is gone, and comes back. */
+async function legendWorks(page, chart) {
+  const drawn = `#${chart} .plot svg`;
+  const before = await page.locator(drawn).innerHTML();
   await page.locator("#legend input").first().focus();
   await page.keyboard.press("Space");
-  await page.waitForFunction((old) => document.querySelector("#completion .plot svg").innerHTML !== old, before);
+  await page.waitForFunction(([svg, old]) => document.querySelector(svg).innerHTML !== old, [drawn, before]);
   await page.keyboard.press("Space");
-  await page.waitForFunction((old) => document.querySelector("#completion .plot svg").innerHTML === old, before);
+  await page.waitForFunction(([svg, old]) => document.querySelector(svg).innerHTML === old, [drawn, before]);
+}
+
+async function themeWorks(page) {
+  const paper = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+  const [light, button] = [await paper(), page.locator("#theme")];
+  await button.press("Enter");
+  await button.press("Enter");
+  assert.notEqual(await paper(), light, "the theme can be chosen");
+  await button.press("Enter");
+  assert.equal(await paper(), light);
+}
+
+/** Of one workload alone there is nothing to switch off. */
+async function workloadControlsWork(page) {
+  if ((await page.locator("#legend").count()) > 0) await legendWorks(page, "durations");
+  await themeWorks(page);
+}
+
+async function comparisonControlsWork(page) {
+  await legendWorks(page, "completion");
   const across = page.locator("#jobs select").first();
   const last = (await across.locator("option").count()) - 1;
   const table = await page.locator("#worst").innerHTML();
@@ -117,17 +143,11 @@ async function controlsWork(page) {
     await views.selectOption({ index: view });
     assert.ok((await page.locator("#held .plot svg path, #held .plot svg rect").count()) > 0, `view ${view}`);
   }
-  const paper = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
-  const [light, button] = [await paper(), page.locator("#theme")];
-  await button.press("Enter");
-  await button.press("Enter");
-  assert.notEqual(await paper(), light, "the theme can be chosen");
-  await button.press("Enter");
-  assert.equal(await paper(), light);
+  await themeWorks(page);
 }
 
-async function everyChartCanBeTakenAway(page, name) {
-  for (const chart of CHARTS) {
+async function everyChartCanBeTakenAway(page, name, charts) {
+  for (const chart of charts) {
     for (const kind of ["svg", "csv"]) {
       const coming = page.waitForEvent("download");
       await page.locator(`#${chart} button[data-export=${kind}]`).click();

@@ -8,13 +8,18 @@ use cluster::{ClusterDraft, GpuTime};
 use policies::PolicyConfig;
 use sim::Experiment;
 
-use crate::{say, trace_checks};
+use crate::{catalogue, fit_checks, pollux_checks, program_checks, say, sia_checks, trace_checks};
 
 pub(crate) fn run(data: &Path) -> Result<()> {
     let mut checks = Checks::default();
     philly(data, &mut checks)?;
     trace_checks::run(data, &mut checks)?;
     tiresias(data, &mut checks)?;
+    fit_checks::run(data, &mut checks)?;
+    catalogue::checks(data, &mut checks)?;
+    sia_checks::run(data, &mut checks)?;
+    program_checks::run(data, &mut checks)?;
+    pollux_checks::run(data, &mut checks)?;
     checks.conclude()
 }
 

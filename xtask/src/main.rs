@@ -1,9 +1,14 @@
-//! All automation: `cargo xtask tidy | docs | data-checks | nightly`.
+//! All automation: `cargo xtask tidy | docs | data-checks | generator-docs | catalogue | nightly`.
 
+mod catalogue;
 mod data_checks;
 mod docs;
+mod fit_checks;
 mod generator_docs;
 mod nightly;
+mod pollux_checks;
+mod program_checks;
+mod sia_checks;
 mod tidy;
 mod trace_checks;
 
@@ -34,6 +39,14 @@ enum Task {
         #[arg(long)]
         check: bool,
     },
+    /// Fit the catalogue of trainings to the published measurements; write its figures, and docs/catalogue.md, which says
+    /// how far they are from the measurements
+    Catalogue {
+        #[arg(long, value_name = "DIR")]
+        data: PathBuf,
+        #[arg(long)]
+        check: bool,
+    },
     /// The long hunts: thousands of random histories, and the data checks if there is data
     Nightly {
         #[arg(long, value_name = "DIR")]
@@ -50,6 +63,7 @@ fn main() -> Result<()> {
         Task::Docs { check } => docs::run(&root(), check),
         Task::DataChecks { data } => data_checks::run(&data),
         Task::GeneratorDocs { data, check } => generator_docs::run(&root(), &data, check),
+        Task::Catalogue { data, check } => catalogue::run(&root(), &data, check),
         Task::Nightly { data, cases } => nightly::run(&root(), data.as_deref(), cases),
     }
 }

@@ -32,6 +32,8 @@ enum Command {
     /// The policies there are
     #[command(subcommand)]
     Policy(command::policy::PolicyCommand),
+    /// Repeat the experiments of a paper and compare with its figures
+    Reproduce(command::reproduce::Reproduce),
     /// Measure how fast Moira itself is
     #[command(subcommand)]
     Bench(command::bench::Bench),
@@ -64,6 +66,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Sim(sim) => sim.run(),
         Command::Trace(trace) => trace.run(),
         Command::Policy(policy) => policy.run(),
+        Command::Reproduce(reproduce) => reproduce.run(),
         Command::Bench(bench) => bench.run(),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "moira", &mut std::io::stdout());

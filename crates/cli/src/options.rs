@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use cluster::{Cluster, Invalid, NodeDraft, QueueTree, Span, Time};
 use policies::PolicyConfig;
 use serde::Deserialize;
-use world::{Circumstances, Faults, Interference, Occurrence, Script};
+use world::{Circumstances, Cloud, Faults, Interference, Occurrence, Script};
 
 use crate::failure::Failure;
 
@@ -32,6 +32,10 @@ pub(crate) struct Scene {
     /// philly, auto; see docs/guides/bring-your-trace.md); `sim compare` takes several
     #[arg(long = "workload", default_value = "demo", value_name = "NAME|FORMAT:PATH")]
     pub(crate) workloads: Vec<String>,
+    /// Profiles of the applications that a workload of Pollux or Sia names: measured ones in sia:DIR or pollux:DIR, or
+    /// those of the built-in catalogue, which is the default
+    #[arg(long, value_name = "FORMAT:DIR|catalogue")]
+    pub(crate) profiles: Option<String>,
     /// Count and list rows of the workload's file that cannot be read, instead of refusing the file
     #[arg(long)]
     pub(crate) skip_bad_rows: bool,
@@ -59,7 +63,16 @@ pub(crate) struct Site {
 struct WorldFile {
     faults: Faults,
     interference: Interference,
+    cloud: Option<CloudFile>,
     events: Vec<EventLine>,
+}
+
+/// What can be rented, for policies with `max_nodes`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CloudFile {
+    node: NodeDraft,
+    delay_s: f64,
 }
 
 /// One thing that happens at a time; exactly one of the words says what.
@@ -76,14 +89,22 @@ struct EventLine {
 }
 
 impl Scene {
-    /// The workloads, with the option that `--skip-bad-rows` stands for.
+    /// The workloads, with the options that `--skip-bad-rows` and `--profiles` stand for.
     pub(crate) fn workloads(&self) -> impl Iterator<Item = String> {
-        self.workloads.iter().map(|workload| {
+        let with = |workload: String, option: String| {
             let joint = if workload.contains('?') { '&' } else { '?' };
-            match self.skip_bad_rows && trace::is_file(workload) {
-                true => format!("{workload}{joint}skip_bad_rows=true"),
-                false => workload.clone(),
+            format!("{workload}{joint}{option}")
+        };
+        self.workloads.iter().map(move |workload| {
+            let mut workload = workload.clone();
+            let trained = ["sia:", "pollux:"].iter().any(|format| workload.trim_start().starts_with(format));
+            if let Some(profiles) = self.profiles.as_ref().filter(|_| trained) {
+                workload = with(workload, format!("profiles={profiles}"));
             }
+            if self.skip_bad_rows && trace::is_file(&workload) {
+                workload = with(workload, "skip_bad_rows=true".into());
+            }
+            workload
         })
     }
 
@@ -104,7 +125,14 @@ impl Scene {
             })?;
             script = script.then(at, occurrence);
         }
-        let circumstances = Circumstances { seed: 0, faults: file.faults, interference: file.interference, script };
+        let cloud = file
+            .cloud
+            .map(|cloud| cloud.read(&site.cluster))
+            .transpose()
+            .map_err(|invalid: Invalid| Failure::new(anyhow::anyhow!("{}: {invalid}", path.display())))?;
+        let usual = Circumstances::default();
+        let circumstances =
+            Circumstances { faults: file.faults, interference: file.interference, script, cloud, ..usual };
         let fault = |invalid: Invalid| Failure::new(anyhow::anyhow!("{}: {invalid}", path.display()));
         circumstances.faults.check().map_err(fault)?;
         circumstances.interference.check().map_err(fault)?;
@@ -116,6 +144,17 @@ impl Scene {
         let Some(threads) = self.threads else { return Ok(()) };
         let pool = rayon::ThreadPoolBuilder::new().num_threads(usize::from(threads));
         pool.build_global().context("cannot start the threads").map_err(Failure::new)
+    }
+}
+
+impl CloudFile {
+    fn read(self, cluster: &Cluster) -> Result<Cloud, Invalid> {
+        if !(0.0..1e9).contains(&self.delay_s) {
+            return Err(Invalid::new("cloud.delay_s", "a number of seconds of at least 0", self.delay_s));
+        }
+        let node = NodeDraft { count: 1, ..self.node };
+        cluster.clone().add(&node, &[])?;
+        Ok(Cloud { node, delay: Span::from_secs_f64(self.delay_s) })
     }
 }
 

@@ -16,7 +16,7 @@ use crate::options::Output;
 pub(crate) fn print(report: &Report, output: Output) -> Result<(), Failure> {
     match output {
         Output::Json => line(&serde_json::to_string(report).expect("a report can be written as JSON")),
-        Output::Csv => write(&report::runs_csv(&report.runs)),
+        Output::Csv => write(&page::runs_csv(&report.runs)),
         Output::Table => comparison(report),
     }
 }

@@ -83,6 +83,73 @@ fn two_workloads_side_by_side_have_a_distance_for_each_marginal() {
 }
 
 #[test]
+fn an_inspection_is_a_page_that_stands_alone_and_says_how_it_was_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let (jobs, page) = (path(folder.path(), "jobs.csv"), path(folder.path(), "page.html"));
+    fs::write(&jobs, "submit_s,gpus,duration_s,user\n0,4,60,<b>ann\n5,8,600,</script>bob\n90,1,5,cho\n").unwrap();
+    success(&["trace", "inspect", &format!("csv:{jobs}"), "--cluster", "2x4 v100", "--html", &page]);
+    let alone = fs::read_to_string(&page).unwrap();
+    assert!(alone.starts_with("<!DOCTYPE html>") && alone.ends_with("</html>\n"));
+    let command = format!("moira trace inspect csv:{jobs} --cluster &#39;2x4 v100&#39; --seed 1 --html report.html");
+    assert!(alone.contains(&command), "{command}");
+    assert!(alone.contains("3 jobs of 3 users over 1m30s; half of them run for less than 1m."));
+    assert!(alone.contains("assumed: `duration_s` is work") && alone.contains(r#""clusterGpus":8"#));
+    assert!(!alone.contains("<b>ann") && !alone.contains("</script>bob"));
+    for loading in ["src=\"http", "href=\"http", "<link", "<img", "<iframe", "@import", "url(http", "fetch(\"http"] {
+        assert!(!alone.contains(loading), "{loading}");
+    }
+
+    let both = ["trace", "inspect", "like-philly:jobs=500", "--against", "like-pai:jobs=500", "--html", &page];
+    success(&both);
+    let beside = fs::read_to_string(&page).unwrap();
+    assert!(beside.contains("<h1>Workload like-philly:jobs=500 beside like-pai:jobs=500</h1>"));
+    assert!(beside.contains("Kolmogorov–Smirnov distances: run times 0.") && beside.contains("<td>KS 0."));
+    success(&both);
+    assert_eq!(fs::read_to_string(&page).unwrap(), beside, "the same bytes again");
+
+    let (code, error) = failure(&["trace", "inspect", "demo", "--html", "/nowhere/page.html"]);
+    assert_eq!(code, 1);
+    assert!(error.starts_with("cannot write the page /nowhere/page.html: "), "{error}");
+}
+
+#[test]
+fn a_page_does_not_grow_with_the_number_of_jobs() {
+    let folder = tempfile::tempdir().unwrap();
+    let size = |jobs: u32| {
+        let page = path(folder.path(), "page.html");
+        success(&["trace", "inspect", &format!("like-helios-venus:jobs={jobs}"), "--html", &page]);
+        fs::metadata(&page).unwrap().len()
+    };
+    let (few, many) = (size(2000), size(200_000));
+    assert!(many < few + 20_000 && many < 1_000_000, "{few} and {many} bytes");
+}
+
+#[test]
+fn a_table_may_be_converted_onto_itself_and_a_failure_leaves_it_as_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = path(folder.path(), "jobs.csv");
+    let before = "duration_s,gpus,submit_s,id,after\n5,1,0,a,\n7,2,3,b,a\n";
+    fs::write(&file, before).unwrap();
+    let said = success(&["trace", "convert", &format!("csv:{file}"), "--output", &file]);
+    assert!(said.contains("2 jobs written to") && said.contains("lossless"), "{said}");
+    let after = fs::read_to_string(&file).unwrap();
+    assert_eq!(after, "submit_s,gpus,duration_s,id,name,user,after\n0,1,5,0,a,unknown,\n3,2,7,1,b,unknown,0\n");
+    fs::write(&file, format!("{before}x,1,4,c,\n")).unwrap();
+    assert_eq!(failure(&["trace", "convert", &format!("csv:{file}"), "--output", &file]).0, 1);
+    assert_eq!(fs::read_to_string(&file).unwrap(), format!("{before}x,1,4,c,\n"));
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
+}
+
+#[test]
+fn a_list_of_nodes_is_a_cluster() {
+    let folder = tempfile::tempdir().unwrap();
+    let nodes = path(folder.path(), "nodes.csv");
+    fs::write(&nodes, "sn,cpu_milli,memory_mib,gpu,model\nn0,64000,262144,8,G2\nn1,32000,131072,2,T4\n").unwrap();
+    let said = success(&["trace", "inspect", "steady:jobs=50", "--cluster", &format!("openb:{nodes}")]);
+    assert!(said.contains("of 10 GPUs"), "{said}");
+}
+
+#[test]
 fn a_converted_workload_is_the_same_when_read_again() {
     let folder = tempfile::tempdir().unwrap();
     let source = path(folder.path(), "philly.csv");

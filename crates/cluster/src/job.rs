@@ -135,6 +135,8 @@ pub struct JobDraft {
     pub priority: i32,
     pub weight: Weight,
     pub scaling: Scaling,
+    /// The workers a user would ask for of a scheduler that does not choose their number; the fewest, if nothing is said.
+    pub asked: Option<u32>,
     /// The workers first.
     pub roles: Vec<Role>,
     /// The kinds of GPU it can use; empty means any.
@@ -226,6 +228,16 @@ impl JobSpec {
         self.gpus(self.scaling.min())
     }
 
+    /// The workers it has where nobody chooses their number.
+    pub fn asked_workers(&self) -> u32 {
+        self.asked.unwrap_or(self.scaling.min())
+    }
+
+    /// What these take.
+    pub fn asked_gpus(&self) -> Gpus {
+        self.gpus(self.asked_workers())
+    }
+
     pub fn allows_kind(&self, kind: GpuKind) -> bool {
         self.kinds.is_empty() || self.kinds.contains(&kind)
     }
@@ -255,6 +267,7 @@ impl JobDraft {
             priority: 0,
             weight: Weight::ONE,
             scaling: Scaling::Rigid(workers),
+            asked: None,
             roles: vec![Role::worker()],
             kinds: Vec::new(),
             ends: Ends::Itself,
@@ -284,6 +297,9 @@ impl JobDraft {
         }
         if max < min {
             return Some(Invalid::new("workers", format!("a maximum of at least {min}"), max));
+        }
+        if let Some(asked) = self.asked.filter(|&asked| !self.scaling.allows(asked)) {
+            return Some(Invalid::new("asked", format!("from {min} to {max} workers"), asked));
         }
         let batch = self.scaling.batch()?;
         if batch.initial == 0 {
@@ -428,6 +444,15 @@ mod tests {
         let scaling = Scaling::Elastic(WorkerRange { min: 4, max: 2 });
         let draft = JobDraft { scaling, ..JobDraft::rigid("a", 1) };
         assert_eq!(fault(draft), "workers: expected a maximum of at least 4, found 2");
+    }
+
+    #[test]
+    fn a_wish_outside_the_range_is_nonsense() {
+        let scaling = Scaling::Elastic(WorkerRange { min: 2, max: 4 });
+        let draft = |asked| JobDraft { scaling, asked, ..JobDraft::rigid("a", 1) };
+        assert_eq!(fault(draft(Some(8))), "asked: expected from 2 to 4 workers, found 8");
+        let asked = |asked| draft(asked).build().unwrap().asked_workers();
+        assert_eq!((asked(Some(3)), asked(None)), (3, 2));
     }
 
     #[test]

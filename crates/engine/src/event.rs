@@ -3,8 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use cluster::{ClaimId, Cluster, Devices, JobSpec, KindDraft, NodeDraft, NodeId, QueueTree, Run, Time};
-use perf::Speed;
+use cluster::{ClaimId, Cluster, Devices, GpuKind, JobSpec, KindDraft, NodeDraft, NodeId, QueueTree, Run, Time};
+use perf::{Speed, StepReport, StepTime};
 use plan::{Availability, FailureCause, Fault, Outcome, Plan};
 use serde::{Deserialize, Serialize};
 
@@ -52,6 +52,17 @@ pub enum Event {
     },
     RunStarted {
         run: Run,
+    },
+    /// It has come so far, and this is how fast.
+    RunProgressed {
+        run: Run,
+        report: StepReport,
+    },
+    /// What it reported changes the model of its steps on a kind of GPU.
+    Refitted {
+        claim: ClaimId,
+        kind: GpuKind,
+        step: StepTime,
     },
     /// It stopped as it was told, with its state saved after so many iterations.
     RunStopped {

@@ -33,12 +33,14 @@ pub struct Engine {
     truths: Vec<Arc<Truth>>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Settings {
     /// A gang that is not up after this long has failed.
     pub start_deadline: Span,
     /// How long a job has to save its state when told to stop.
     pub grace: Span,
+    /// A running job changes its batch if that promises so many times its present goodput; 0 is always the best batch.
+    pub worth_retuning: f64,
     /// Check everything held after every plan, not only what the plan touches.
     pub whole_checks: bool,
 }
@@ -54,7 +56,12 @@ pub struct Answer {
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings { start_deadline: Span::from_minutes(10), grace: Span::from_minutes(5), whole_checks: false }
+        Settings {
+            start_deadline: Span::from_minutes(10),
+            grace: Span::from_minutes(5),
+            worth_retuning: 1.05,
+            whole_checks: false,
+        }
     }
 }
 
@@ -96,6 +103,7 @@ impl Engine {
     /// Applies the batch, asks the policy if it is due, and issues what follows from its plan.
     pub fn handle(&mut self, now: Time, batch: Vec<Input>) -> Answer {
         let mut answer = Answer::default();
+        let mut reported = Vec::new();
         for input in batch {
             match input {
                 Input::Request(request) => {
@@ -104,11 +112,15 @@ impl Engine {
                 }
                 Input::Report(event) => {
                     if self.state.accepts(&event) {
+                        if let Event::RunProgressed { run, .. } = &event {
+                            reported.push(run.claim);
+                        }
                         self.record(now, event, &mut answer.events);
                     }
                 }
             }
         }
+        self.learn(now, &reported, &mut answer.events);
         self.fail_late_starts(now, &mut answer.events);
         self.end_doomed(now, &mut answer.events);
         if self.is_due(now) {
@@ -128,11 +140,40 @@ impl Engine {
         self.state.plan_due().is_some_and(|due| self.round_up(due) <= now)
     }
 
+    /// When the policy is asked if something calls for it at a time: with rounds, once a round.
     fn round_up(&self, time: Time) -> Time {
         match self.policy.rhythm() {
             plan::Rhythm::OnChange => time,
-            plan::Rhythm::EveryRound(round) => time.round_up(round),
+            plan::Rhythm::EveryRound(round) => {
+                let after_last = self.state.planned_at().map_or(Time::ZERO, |last| last + Span::from_millis(1));
+                time.max(after_last).round_up(round)
+            }
         }
+    }
+
+    /// Fits models to what was reported, and lets the jobs that reported go on with the batch that is best by them.
+    fn learn(&mut self, now: Time, reported: &[ClaimId], events: &mut Vec<Event>) {
+        while let Some((claim, kind)) = self.state.next_fit() {
+            let step = self.state.books().claim(claim).learned.refit(kind).expect("what was reported was seen");
+            self.record(now, Event::Refitted { claim, kind, step }, events);
+        }
+        for &id in reported {
+            if let Some(command) = self.retuning(id) {
+                self.record(now, Event::Issued(command), events);
+            }
+        }
+    }
+
+    fn retuning(&self, id: ClaimId) -> Option<Command> {
+        let books = self.state.books();
+        let claim = books.claim(id);
+        let adaptation = claim.speed.adaptation.as_ref()?;
+        let plan::Phase::Running { holds, .. } = &claim.phase else { return None };
+        let shape = holds.placement.shape(&books.cluster);
+        let best = claim.learned.tuning(adaptation, shape).filter(|&best| Some(best) != claim.tuning)?;
+        let goodput = |tuning| claim.learned.goodput(adaptation, shape, tuning).unwrap_or(0.0);
+        let gains = claim.tuning.is_none_or(|now| goodput(best) > self.settings.worth_retuning * goodput(now));
+        gains.then(|| Command::Retune { run: claim.run(), tuning: best })
     }
 
     /// Makes something a fact. Deciding and recording are one step, so that what follows already sees it.

@@ -67,7 +67,7 @@ impl Engine {
         match request {
             Request::Submit { spec, speed } => {
                 let claim = self.state.books().claims().next_id();
-                match self.objection(&spec) {
+                match self.objection(&spec, &speed) {
                     None => {
                         self.record(now, Event::ClaimSubmitted { claim, spec, speed }, events);
                         Ok(Some(claim))
@@ -118,7 +118,7 @@ impl Engine {
     }
 
     /// Why this job could never run.
-    fn objection(&self, spec: &JobSpec) -> Option<Refusal> {
+    fn objection(&self, spec: &JobSpec, speed: &Speed) -> Option<Refusal> {
         let books = self.state.books();
         if books.queues.get(spec.queue).is_none() {
             return Some(Refusal::UnknownQueue);
@@ -135,7 +135,7 @@ impl Engine {
         if let Some(&after) = spec.after.iter().find(hopeless) {
             return Some(Refusal::DependencyNeverFinishes(after));
         }
-        feasible(books, spec).err().map(Refusal::Impossible)
+        feasible(books, spec, speed).err().map(Refusal::Impossible)
     }
 }
 

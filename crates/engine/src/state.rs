@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use cluster::{ClaimId, Run, Span, Time};
-use plan::{Allotment, Books, Claim, FailureCause, NodeStatus, Note, Outcome, Phase, Plan, Reason, Room};
+use cluster::{ClaimId, GpuKind, NodeId, Run, Span, Time};
+use plan::{Allotment, Availability, Books, Claim, FailureCause, NodeStatus, Note, Outcome, Phase, Plan, Reason, Room};
 
 use crate::Settings;
 use crate::command::Command;
@@ -28,6 +28,12 @@ struct Core {
     due_since: Option<Time>,
     /// When the policy asked to be woken.
     wake_at: Option<Time>,
+    /// When the policy was last asked.
+    planned_at: Option<Time>,
+    /// How many nodes there should be, if a policy has said so.
+    wanted_nodes: Option<u32>,
+    /// Nodes that were asked for and have not come yet.
+    ordered_nodes: u32,
     /// Claims that changed since the policy was last asked.
     changed: Vec<ClaimId>,
     /// Claims that do not hold what they are meant to hold, and for which nothing is under way yet.
@@ -35,6 +41,8 @@ struct Core {
     start_deadlines: BTreeSet<(Time, ClaimId)>,
     /// Claims that are to end without having finished.
     doomed: Vec<(ClaimId, Outcome)>,
+    /// Claims whose model of a kind of GPU no longer fits what was seen.
+    to_fit: Vec<(ClaimId, GpuKind)>,
 }
 
 impl State {
@@ -66,6 +74,11 @@ impl State {
         [self.core().due_since, self.core().wake_at].into_iter().flatten().min()
     }
 
+    /// When a policy was last asked.
+    pub fn planned_at(&self) -> Option<Time> {
+        self.core().planned_at
+    }
+
     pub fn first_start_deadline(&self) -> Option<Time> {
         self.core().start_deadlines.first().map(|&(until, _)| until)
     }
@@ -80,6 +93,11 @@ impl State {
         self.core().doomed.first().copied()
     }
 
+    /// A claim whose model of a kind of GPU is to be fitted anew.
+    pub(crate) fn next_fit(&self) -> Option<(ClaimId, GpuKind)> {
+        self.core().to_fit.first().copied()
+    }
+
     /// Whether a report is news. What an old attempt, or one that is already over, still has to say is not.
     pub fn accepts(&self, event: &Event) -> bool {
         let current = |run: &Run| {
@@ -88,6 +106,7 @@ impl State {
         };
         match event {
             Event::RunStarted { run } => matches!(current(run), Some(Phase::Starting { .. })),
+            Event::RunProgressed { run, .. } => matches!(current(run), Some(Phase::Running { .. })),
             Event::RunStopped { run, .. } => matches!(current(run), Some(Phase::Stopping { .. })),
             Event::RunFinished { run } | Event::RunFailed { run, .. } => current(run).is_some_and(|phase| {
                 matches!(phase, Phase::Starting { .. } | Phase::Running { .. } | Phase::Stopping { .. })
@@ -127,7 +146,7 @@ impl State {
     pub(crate) fn commands(&self, now: Time, settings: Settings) -> Vec<Command> {
         let core = self.core();
         let order = |&id: &ClaimId| core.next_step(core.books.claim(id), now, settings);
-        core.unsettled.iter().filter_map(order).collect()
+        core.unsettled.iter().filter_map(order).chain(core.node_commands()).collect()
     }
 }
 
@@ -138,10 +157,14 @@ impl Core {
             books,
             due_since: None,
             wake_at: None,
+            planned_at: None,
+            wanted_nodes: None,
+            ordered_nodes: 0,
             changed: Vec::new(),
             unsettled: BTreeSet::new(),
             start_deadlines: BTreeSet::new(),
             doomed: Vec::new(),
+            to_fit: Vec::new(),
         }
     }
 
@@ -167,17 +190,24 @@ impl Core {
             }
             Event::NodeJoined { node, kinds } => self.join(now, node, kinds),
             Event::NodeChanged { node, availability, broken } => {
-                let status = NodeStatus { availability: *availability, broken: *broken };
-                for displaced in self.books.set_status(*node, status) {
-                    self.touch(displaced);
-                }
-                let exist = cluster::Devices::first(u32::from(self.books.cluster.node(*node).gpus));
-                self.held.set_node(*node, exist.without(*broken), status.is_open());
+                self.change_node(*node, NodeStatus { availability: *availability, broken: *broken });
                 self.due(now);
             }
             Event::RunStarted { run } => self.started(now, *run),
+            Event::RunProgressed { run, report } => {
+                if let Some(kind) = self.books.progressed(now, run.claim, report) {
+                    self.to_fit.push((run.claim, kind));
+                }
+                self.touch(run.claim);
+            }
+            Event::Refitted { claim, kind, step } => {
+                self.to_fit.retain(|entry| entry != &(*claim, *kind));
+                self.books.refitted(*claim, *kind, *step);
+                self.touch(*claim);
+            }
             Event::RunStopped { run, done } => {
-                self.books.progress_mut(run.claim).done = *done;
+                let progress = self.books.progress_mut(run.claim);
+                (progress.done, progress.reported) = (*done, now);
                 self.let_go(now, run.claim);
             }
             Event::RunFinished { run } => {
@@ -193,8 +223,21 @@ impl Core {
                 self.changed.clear();
                 self.due_since = None;
                 self.wake_at = None;
+                self.planned_at = Some(now);
             }
-            Event::Issued(Command::Launch { run, allotment, until }) => self.launch(now, *run, allotment, *until),
+            Event::Issued(Command::Launch { run, allotment, tuning, until }) => {
+                self.books.tune(run.claim, *tuning);
+                self.launch(now, *run, allotment, *until);
+            }
+            Event::Issued(Command::Provision { count }) => self.ordered_nodes += count,
+            Event::Issued(Command::Release { node }) => {
+                let broken = self.books.node_status(*node).broken;
+                self.change_node(*node, NodeStatus { availability: Availability::Removed, broken });
+                self.due(now);
+            }
+            Event::Issued(Command::Retune { run, tuning }) => {
+                self.books.tune(run.claim, Some(*tuning));
+            }
             Event::Issued(Command::Stop { run, .. }) => self.stop(*run),
         }
     }
@@ -225,7 +268,8 @@ impl Core {
                 let run = Run { claim: claim.id, attempt: claim.progress.launches + 1 };
                 let until = now + settings.start_deadline;
                 let free = self.held.fits(&self.books.cluster, &target.placement);
-                free.then(|| Command::Launch { run, allotment: target.clone(), until })
+                let tuning = || claim.tuning_in(&target.placement, &self.books.cluster);
+                free.then(|| Command::Launch { run, allotment: target.clone(), tuning: tuning(), until })
             }
             (Phase::Starting { .. } | Phase::Running { .. }, _) => {
                 Some(Command::Stop { run: claim.run(), grace: settings.grace })
@@ -252,8 +296,35 @@ impl Core {
             self.held.add_node(&cluster, id);
             let exist = cluster::Devices::first(u32::from(cluster.node(id).gpus));
             self.held.set_node(id, exist, true);
+            self.ordered_nodes = self.ordered_nodes.saturating_sub(1);
         }
         self.due(now);
+    }
+
+    fn change_node(&mut self, node: NodeId, status: NodeStatus) {
+        for displaced in self.books.set_status(node, status) {
+            self.touch(displaced);
+        }
+        let exist = cluster::Devices::first(u32::from(self.books.cluster.node(node).gpus));
+        self.held.set_node(node, exist.without(status.broken), status.is_open());
+    }
+
+    /// What is to be done so that there are as many nodes as wanted: more are ordered, idle ones are given back.
+    fn node_commands(&self) -> Vec<Command> {
+        let Some(wanted) = self.wanted_nodes else { return Vec::new() };
+        let open: Vec<NodeId> = self.held.open_nodes().collect();
+        let have = open.len() as u32 + self.ordered_nodes;
+        if wanted > have {
+            return vec![Command::Provision { count: wanted - have }];
+        }
+        let surplus = (open.len() as u32).saturating_sub(wanted);
+        let idle = open.into_iter().rev().filter(|&node| self.is_idle(node));
+        idle.take(surplus as usize).map(|node| Command::Release { node }).collect()
+    }
+
+    fn is_idle(&self, node: NodeId) -> bool {
+        let working = self.books.cluster.node(node).gpus as u32 - self.books.node_status(node).broken.count();
+        self.books.claims_on(node).is_empty() && self.held.free_devices(node).count() == working
     }
 
     fn launch(&mut self, now: Time, run: Run, allotment: &Arc<Allotment>, until: Time) {
@@ -311,7 +382,7 @@ impl Core {
     /// It loses its place too: whoever decides next says where it goes on.
     fn failed(&mut self, now: Time, run: Run, why: FailureCause, done: u64) {
         let progress = self.books.progress_mut(run.claim);
-        progress.done = done;
+        (progress.done, progress.reported) = (done, now);
         if matches!(why, FailureCause::Crash | FailureCause::StartTimeout) {
             progress.crashes += 1;
         }
@@ -330,6 +401,8 @@ impl Core {
     fn planned(&mut self, now: Time, plan: &Plan) {
         self.changed.clear();
         self.due_since = None;
+        self.planned_at = Some(now);
+        self.wanted_nodes = plan.nodes.or(self.wanted_nodes);
         // A policy cannot ask to be woken in the past, or time would stand still.
         self.wake_at = plan.wake_at.map(|at| at.max(now + Span::from_millis(1)));
         for (id, _) in &plan.changes {

@@ -110,10 +110,10 @@ struct Jobs<'a> {
 
 /// A number of at most five digits that count; whole where that is enough.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Rounded(f64);
+pub(crate) struct Rounded(f64);
 
 impl Rounded {
-    fn of(value: f64) -> Rounded {
+    pub(crate) fn of(value: f64) -> Rounded {
         if value == 0.0 || !value.is_finite() {
             return Rounded(0.0);
         }

@@ -1,39 +1,34 @@
-//! A comparison as one self-contained page of HTML, and as tables of CSV: the report and its figures in, text out.
+//! A comparison, or what a workload is made of, as one self-contained page of HTML, and a comparison as tables of CSV:
+//! reports and figures in, text out.
 //!
 //! It knows neither files nor the time of day: the same input gives the same bytes. The charts are drawn in the browser
 //! by Observable Plot, which is embedded with D3, on which it is built.
 
 mod comparison;
 mod data;
+mod frame;
 mod interval;
 mod plot;
 mod tables;
 mod text;
-
-use std::fmt::Write;
+mod workload;
 
 use report::{Report, RunReport, Summary, summarise};
 
 use crate::comparison::verdict_with_doubt;
 use crate::data::Data;
-use crate::text::{html as escape, json_in_script};
+use crate::frame::{Frame, add};
+use crate::text::html as escape;
 
 pub use comparison::{Best, COLUMNS, Column, Unit, verdict};
 pub use interval::half_width;
 pub use plot::RunPlot;
 pub use tables::{data_dictionary, jobs_csv, jobs_csv_header, runs_csv, series_csv, series_csv_header};
 pub use text::csv_line;
+pub use workload::{Line, Share, Side, TableLine, WorkloadPage};
 
-const D3: &str = include_str!("../assets/vendor/d3-7.9.2/d3.min.js");
-const D3_LICENCE: &str = include_str!("../assets/vendor/d3-7.9.2/LICENSE");
-const PLOT: &str = include_str!("../assets/vendor/plot-0.6.17/plot.umd.min.js");
-const PLOT_LICENCE: &str = include_str!("../assets/vendor/plot-0.6.17/LICENSE");
-const STYLE: &str = include_str!("../assets/page.css");
-const SCRIPT: &str = include_str!("../assets/page.js");
-const CHARTS: &str = include_str!("../assets/charts.html");
-
-/// The browser itself sees to it that nothing is loaded from anywhere.
-const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:";
+const SCRIPT: &str = include_str!("../assets/comparison.js");
+const CHARTS: &str = include_str!("../assets/comparison.html");
 
 /// What a page is made of.
 #[derive(Debug)]
@@ -49,20 +44,13 @@ pub struct Page<'a> {
 impl Page<'_> {
     pub fn html(&self) -> String {
         let summaries = summarise(&self.report.runs);
-        let data = serde_json::to_string(&Data::of(self.plots)).expect("numbers and names can be written as JSON");
-        let mut page = String::with_capacity(data.len() + PLOT.len() + D3.len() + 100_000);
-        self.head(&mut page);
-        self.beginning(&mut page, &summaries);
-        self.table(&mut page, &summaries);
-        self.remarks(&mut page, &summaries);
-        page.push_str(CHARTS);
-        self.end(&mut page);
-        script(&mut page, "application/json", Some("data"), &json_in_script(&data));
-        script(&mut page, "text/javascript", None, D3);
-        script(&mut page, "text/javascript", None, PLOT);
-        script(&mut page, "text/javascript", None, SCRIPT);
-        page.push_str("</body>\n</html>\n");
-        page
+        let frame = Frame { title: &self.title(), command: self.command, version: self.version };
+        frame.page(&Data::of(self.plots), SCRIPT, |page| {
+            self.beginning(page, &summaries);
+            self.table(page, &summaries);
+            self.remarks(page, &summaries);
+            page.push_str(CHARTS);
+        })
     }
 
     fn title(&self) -> String {
@@ -70,34 +58,10 @@ impl Page<'_> {
         format!("Workload {} on cluster {}", escape(workload), escape(&self.report.cluster))
     }
 
-    fn head(&self, page: &mut String) {
-        add(
-            page,
-            format_args!(
-                "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-                 <meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}\">\n\
-                 <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-                 <meta name=\"color-scheme\" content=\"light dark\">\n\
-                 <title>Moira: {}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n",
-                self.title()
-            ),
-        );
-    }
-
     /// What was compared, and the verdict.
     fn beginning(&self, page: &mut String, summaries: &[Summary]) {
         let verdict = verdict_with_doubt(self.report, summaries);
-        add(
-            page,
-            format_args!(
-                "<header>\n<div class=\"bar\"><span class=\"brand\">Moira</span>\
-                 <button type=\"button\" id=\"theme\">Theme: as the system</button></div>\n\
-                 <h1>{}</h1>\n<p class=\"compared\">{}</p>\n<p class=\"verdict\">{}</p>\n</header>\n<main>\n",
-                self.title(),
-                self.compared(summaries),
-                breakable(&verdict)
-            ),
-        );
+        frame::beginning(page, &self.title(), &self.compared(summaries), &breakable(&verdict));
     }
 
     fn compared(&self, summaries: &[Summary]) -> String {
@@ -182,25 +146,6 @@ impl Page<'_> {
         }
         page.push_str("</section>\n");
     }
-
-    fn end(&self, page: &mut String) {
-        add(
-            page,
-            format_args!(
-                "<section id=\"reproduce\">\n<h2>Reproduce this page</h2>\n<pre tabindex=\"0\" \
-                 aria-label=\"Command\"><code>{}</code></pre>\n<button type=\"button\" id=\"copy\">Copy the \
-                 command</button> <span id=\"copied\" role=\"status\"></span>\n<p class=\"note\">Moira {}. The same \
-                 command gives the same page, byte for byte, on any machine.</p>\n</section>\n</main>\n<footer>\n\
-                 <details><summary>Licences of what is embedded here</summary>\n<p>Charts by Observable Plot 0.6.17 \
-                 on D3 7.9.2.</p>\n<pre tabindex=\"0\" aria-label=\"Licence of Observable Plot\">{}</pre>\n\
-                 <pre tabindex=\"0\" aria-label=\"Licence of D3\">{}</pre>\n</details>\n</footer>\n",
-                escape(self.command),
-                escape(self.version),
-                escape(PLOT_LICENCE),
-                escape(D3_LICENCE)
-            ),
-        );
-    }
 }
 
 fn cell(column: &Column, summary: &Summary, all: &[Summary]) -> String {
@@ -245,17 +190,6 @@ fn breakable(text: &str) -> String {
         broken = broken.replace(mark, &format!("{mark}<wbr>")).replace("<wbr> ", " ");
     }
     broken
-}
-
-fn script(page: &mut String, kind: &str, id: Option<&str>, content: &str) {
-    let id = id.map(|id| format!(" id=\"{id}\"")).unwrap_or_default();
-    add(page, format_args!("<script type=\"{kind}\"{id}>"));
-    page.push_str(content);
-    page.push_str("</script>\n");
-}
-
-fn add(page: &mut String, text: std::fmt::Arguments<'_>) {
-    page.write_fmt(text).expect("a string takes whatever is written to it");
 }
 
 #[cfg(test)]
@@ -374,8 +308,8 @@ mod tests {
     #[test]
     fn scripts_end_where_they_should() {
         let page = page("las", "ann");
-        assert_eq!(page.matches("<script type").count(), 4);
-        assert_eq!(page.matches("</script>").count(), 4);
+        assert_eq!(page.matches("<script type").count(), 5);
+        assert_eq!(page.matches("</script>").count(), 5);
     }
 
     #[test]

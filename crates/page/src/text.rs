@@ -35,20 +35,12 @@ pub(crate) fn json_in_script(json: &str) -> String {
 
 /// Adds one line, fields quoted as in RFC 4180.
 pub fn csv_line<S: AsRef<str>>(text: &mut String, fields: impl IntoIterator<Item = S>) {
-    for (index, field) in fields.into_iter().enumerate() {
-        let field = field.as_ref();
-        if index > 0 {
-            text.push(',');
-        }
-        if field.contains([',', '"', '\n', '\r']) {
-            text.push('"');
-            text.push_str(&field.replace('"', "\"\""));
-            text.push('"');
-        } else {
-            text.push_str(field);
-        }
-    }
-    text.push('\n');
+    const WRITTEN: &str = "memory takes whatever is written to it";
+    let mut line = csv::WriterBuilder::new().buffer_capacity(512).from_writer(Vec::new());
+    fields.into_iter().for_each(|field| line.write_field(field.as_ref()).expect(WRITTEN));
+    line.write_record(None::<&[u8]>).expect(WRITTEN);
+    let line = line.into_inner().expect(WRITTEN);
+    text.push_str(str::from_utf8(&line).expect("quotes around text leave it text"));
 }
 
 #[cfg(test)]

@@ -1,7 +1,11 @@
 //! Iterations per second, from the kind of GPU, the number of workers, the network between them and the batch size.
 
+use std::sync::Arc;
+
 use cluster::{Bandwidth, Bytes, Cluster, GpuKind, Gpus, Invalid, JobSpec, Placement, Shape};
 use serde::{Deserialize, Serialize};
+
+use crate::adaptation::Adaptation;
 
 /// What one job does in a second.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -13,6 +17,8 @@ pub struct Speed {
     pub gradients: Bytes,
     /// Examples at which a larger batch begins to lose efficiency (the gradient noise scale); only for adaptive jobs.
     pub noise_scale: Option<f64>,
+    /// For jobs that are tuned while they run and whose speed is learnt by that.
+    pub adaptation: Option<Arc<Adaptation>>,
 }
 
 /// A table of measured or declared rates.
@@ -85,11 +91,29 @@ impl Situation {
 impl Speed {
     /// So many iterations per second for the gang asked for, wherever it runs.
     pub fn constant(rate: f64) -> Speed {
-        Speed { rates: Rates::Anywhere(rate), scaling: ScalingLaw::Gang, gradients: Bytes::ZERO, noise_scale: None }
+        Speed {
+            rates: Rates::Anywhere(rate),
+            scaling: ScalingLaw::Gang,
+            gradients: Bytes::ZERO,
+            noise_scale: None,
+            adaptation: None,
+        }
+    }
+
+    /// Whether the job can run with so many workers on a kind of GPU, as far as the kind decides it.
+    pub fn allows(&self, kind: Option<GpuKind>, workers: u32) -> bool {
+        match (&self.adaptation, kind) {
+            (Some(adaptation), Some(kind)) => adaptation.replicas(kind, workers).is_some(),
+            (Some(_), None) => false,
+            (None, _) => true,
+        }
     }
 
     /// Progress per second, in iterations of the designed batch size; `None` where the job cannot run.
     pub fn rate(&self, situation: &Situation) -> Option<f64> {
+        if !self.allows(situation.kind, situation.workers) {
+            return None;
+        }
         let reference = match &self.rates {
             Rates::Anywhere(rate) => *rate,
             Rates::ByKind(table) => table.iter().find(|(kind, _)| Some(*kind) == situation.kind)?.1,
@@ -132,6 +156,9 @@ impl Speed {
         }
         if let Some(noise) = self.noise_scale {
             positive("noise_scale", noise)?;
+        }
+        if let Some(adaptation) = &self.adaptation {
+            adaptation.check()?;
         }
         self.scaling.check()
     }

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use cluster::{Ends, Invalid, JobSpec, Span, Time};
+use cluster::{Ends, Invalid, JobSpec, Shape, Span, Time};
 use serde::{Deserialize, Serialize};
 
+use crate::adaptation::Adaptation;
+use crate::course::Course;
 use crate::curve::Curve;
-use crate::speed::Speed;
+use crate::speed::{Situation, Speed};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Truth {
@@ -15,6 +17,8 @@ pub struct Truth {
     pub iterations: u64,
     /// From launch to the first step of the very first launch.
     pub start_up: Span,
+    /// How the training really goes, where that was measured; else it goes by its speed.
+    pub course: Option<Arc<Course>>,
 }
 
 /// A job of a workload: what its user says, what is thought of its speed, and what is really the case.
@@ -31,7 +35,29 @@ pub struct TrueJob {
 impl Truth {
     /// A job that runs so long with the gang it asks for, whatever the place, and that starts at once.
     pub fn lasting(span: Span) -> Truth {
-        Truth { speed: Speed::constant(1000.0), iterations: span.as_millis().max(1), start_up: Span::ZERO }
+        Truth {
+            speed: Speed::constant(1000.0),
+            iterations: span.as_millis().max(1),
+            start_up: Span::ZERO,
+            course: None,
+        }
+    }
+
+    /// Progress at which the job ends, in iterations of the designed batch size.
+    pub fn length(&self) -> f64 {
+        self.course.as_ref().map_or(self.iterations as f64, |course| course.length())
+    }
+
+    /// Iterations of the designed batch size per second in a situation, after so many of them; `None` where the job
+    /// cannot run.
+    pub fn rate(&self, adaptation: Option<&Adaptation>, situation: &Situation, done: f64) -> Option<f64> {
+        match (&self.course, adaptation) {
+            (Some(course), Some(adaptation)) => {
+                let shape = Shape { kind: situation.kind, workers: situation.workers, nodes: situation.nodes };
+                course.best_rate(adaptation, shape, done)
+            }
+            _ => self.speed.rate(situation),
+        }
     }
 
     /// The iterations after which a job with these curves really ends. One that ends by itself does so after `itself`.

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cluster::{ClaimId, Cluster, Devices, Gpus, JobSpec, NodeId, QueueId, QueueTree, Time};
-use perf::Speed;
+use cluster::{ClaimId, Cluster, Devices, GpuKind, Gpus, JobSpec, NodeId, QueueId, QueueTree, Time};
+use perf::{Speed, StepReport, StepTime, Tuning};
 use serde::{Deserialize, Serialize};
 
 use crate::claim::{Allotment, Claim, Claims, Outcome, Phase};
@@ -167,6 +167,34 @@ impl Books {
 
     pub fn progress_mut(&mut self, id: ClaimId) -> &mut crate::claim::Progress {
         &mut self.claims.claim_mut(id).progress
+    }
+
+    /// The claim has come so far and says how fast it is. Returns the kind of GPU whose model should be fitted anew.
+    pub fn progressed(&mut self, now: Time, id: ClaimId, report: &StepReport) -> Option<GpuKind> {
+        let claim = self.claims.claim_mut(id);
+        claim.progress.done = report.done;
+        claim.progress.epoch = report.epoch;
+        claim.progress.reported = now;
+        let kind = claim.holds().and_then(|holds| holds.placement.kind(&self.cluster));
+        let news = claim.speed.adaptation.is_some() && Arc::make_mut(&mut claim.learned).take(kind, report);
+        kind.filter(|_| news)
+    }
+
+    /// From now on this is the model of the claim's steps on a kind of GPU.
+    pub fn refitted(&mut self, id: ClaimId, kind: GpuKind, step: StepTime) {
+        Arc::make_mut(&mut self.claims.claim_mut(id).learned).adopt(kind, step);
+    }
+
+    /// The claim has once run on this kind of GPU, and this is its model; for scenarios that begin in the middle of a
+    /// history.
+    pub fn learnt(&mut self, id: ClaimId, kind: GpuKind, report: &StepReport, step: StepTime) {
+        let learned = Arc::make_mut(&mut self.claims.claim_mut(id).learned);
+        learned.take(Some(kind), report);
+        learned.adopt(kind, step);
+    }
+
+    pub fn tune(&mut self, id: ClaimId, tuning: Option<Tuning>) {
+        self.claims.claim_mut(id).tuning = tuning;
     }
 
     pub fn note(&mut self, id: ClaimId, note: Note) {

@@ -36,7 +36,7 @@ pub enum Fault {
         claim: ClaimId,
         node: NodeId,
     },
-    /// A GPU kind the job does not allow, or two kinds at once.
+    /// A GPU kind the job does not allow, or not with so many workers, or two kinds at once.
     Kind {
         claim: ClaimId,
         node: NodeId,
@@ -147,7 +147,7 @@ pub fn check_everything(plan: &Plan, snapshot: &Snapshot<'_>) -> Vec<Fault> {
 
 /// What is wrong with an allotment whatever else there is.
 fn allotment_faults(books: &Books, claim: &Claim, allotment: &Allotment, faults: &mut Vec<Fault>) {
-    let spec = &claim.spec;
+    let (spec, speed) = (&claim.spec, &claim.speed);
     let claim = claim.id;
     let slots = allotment.placement.slots();
     let tasks_of = |role: usize| -> u32 {
@@ -187,7 +187,8 @@ fn allotment_faults(books: &Books, claim: &Claim, allotment: &Allotment, faults:
             continue;
         }
         let here = books.cluster.node(node).kind.expect("a node with devices has a kind");
-        if !spec.allows_kind(here) || *kind.get_or_insert(here) != here {
+        let allowed = spec.allows_kind(here) && speed.allows(Some(here), workers);
+        if !allowed || *kind.get_or_insert(here) != here {
             faults.push(Fault::Kind { claim, node });
         }
         if !device_suffices(books, claim, slot) {

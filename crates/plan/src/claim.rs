@@ -3,8 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use cluster::{ClaimId, GpuKind, GpuTime, Gpus, JobSpec, Name, Placement, QueueId, Role, Run, Scaling, Span, Time};
-use perf::{Rates, Speed};
+use cluster::{
+    ClaimId, Cluster, GpuKind, GpuTime, Gpus, JobSpec, Name, Placement, QueueId, Role, Run, Scaling, Span, Time,
+};
+use perf::{Learned, Rates, Speed, Tuning};
 use serde::{Deserialize, Serialize};
 
 use crate::note::Note;
@@ -74,6 +76,10 @@ pub enum FailureCause {
 pub struct Progress {
     /// Whole iterations done, as last reported.
     pub done: u64,
+    /// When that was.
+    pub reported: Time,
+    /// Whole passes over the data, as last reported.
+    pub epoch: u32,
     pub launches: u32,
     pub crashes: u32,
     /// How often it was stopped to make room.
@@ -92,8 +98,12 @@ pub struct Progress {
 pub struct Claim {
     pub id: ClaimId,
     pub spec: Arc<JobSpec>,
-    /// How fast it is thought to run.
+    /// How fast it was thought to run when it was submitted.
     pub speed: Arc<Speed>,
+    /// What it has taught about itself since.
+    pub learned: Arc<Learned>,
+    /// The batch with which it runs, or last ran, where that is tuned.
+    pub tuning: Option<Tuning>,
     pub class: ClassId,
     pub user: UserId,
     pub submitted: Time,
@@ -133,6 +143,8 @@ impl Progress {
     pub fn new(now: Time) -> Progress {
         Progress {
             done: 0,
+            reported: now,
+            epoch: 0,
             launches: 0,
             crashes: 0,
             preemptions: 0,
@@ -210,9 +222,15 @@ impl Claim {
         self.progress.attained(now)
     }
 
-    /// GPUs it was given; what it asks for at least, if nothing.
+    /// The batch with which it would run in a placement, as far as is known today.
+    pub fn tuning_in(&self, placement: &Placement, cluster: &Cluster) -> Option<Tuning> {
+        let adaptation = self.speed.adaptation.as_ref()?;
+        self.learned.tuning(adaptation, placement.shape(cluster))
+    }
+
+    /// GPUs it was given; what it asks for, if nothing.
     pub fn gpus(&self) -> Gpus {
-        self.target.as_ref().map_or_else(|| self.spec.min_gpus(), |target| target.placement.gpus())
+        self.target.as_ref().map_or_else(|| self.spec.asked_gpus(), |target| target.placement.gpus())
     }
 }
 
@@ -241,6 +259,8 @@ impl Claims {
             note,
             blocked_by,
             cancelled: false,
+            learned: Arc::default(),
+            tuning: None,
             spec,
             speed,
         });

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use cluster::{Bytes, Cluster, GpuKind, Grain, JobSpec, MigProfile, Node, NodeId, Role};
+use perf::Speed;
 use serde::{Deserialize, Serialize};
 
 use crate::books::Books;
@@ -20,7 +21,7 @@ pub enum Obstruction {
 
 /// Whether the job at its smallest could run on the nodes in service if nothing else did. Roles are counted one by one,
 /// so a job may pass whose roles fit singly but not together; it then waits.
-pub fn feasible(books: &Books, spec: &JobSpec) -> Result<(), Obstruction> {
+pub fn feasible(books: &Books, spec: &JobSpec, speed: &Speed) -> Result<(), Obstruction> {
     for queue in books.queues.ancestry(spec.queue) {
         let queue = books.queues.queue(queue);
         let most = if queue.borrows { queue.limit } else { Some(queue.guarantee) };
@@ -30,14 +31,24 @@ pub fn feasible(books: &Books, spec: &JobSpec) -> Result<(), Obstruction> {
         }
     }
     if !spec.uses_gpus() {
-        return roles_fit(books, spec, None);
+        return roles_fit(books, spec, spec.scaling.min(), None);
     }
     let kinds = books.cluster.kinds().map(|(kind, _)| kind).filter(|&kind| spec.allows_kind(kind));
     let nearest = |best: Result<(), Obstruction>, kind| match best {
         Ok(()) => Ok(()),
-        Err(so_far) => roles_fit(books, spec, Some(kind)).map_err(|obstruction| nearer(so_far, obstruction)),
+        Err(so_far) => {
+            let Some(workers) = least_workers(spec, speed, kind) else { return Err(so_far) };
+            roles_fit(books, spec, workers, Some(kind)).map_err(|obstruction| nearer(so_far, obstruction))
+        }
     };
     kinds.fold(Err(Obstruction::NoMatchingKind), nearest)
+}
+
+/// The fewest workers that the job allows and that make whole replicas on a kind.
+fn least_workers(spec: &JobSpec, speed: &Speed, kind: GpuKind) -> Option<u32> {
+    let least = spec.scaling.min();
+    let least = speed.adaptation.as_ref().map_or(Some(least), |adaptation| adaptation.least_workers(kind, least));
+    least.filter(|&workers| spec.scaling.allows(workers))
 }
 
 /// Of two obstructions the one that tells more: the larger number that would fit.
@@ -49,9 +60,9 @@ fn nearer(one: Obstruction, other: Obstruction) -> Obstruction {
     }
 }
 
-fn roles_fit(books: &Books, spec: &JobSpec, kind: Option<GpuKind>) -> Result<(), Obstruction> {
+fn roles_fit(books: &Books, spec: &JobSpec, workers: u32, kind: Option<GpuKind>) -> Result<(), Obstruction> {
     for role in &spec.roles {
-        let needed = role.tasks(spec.scaling.min());
+        let needed = role.tasks(workers);
         let mut fit = 0_u32;
         for (id, node) in books.cluster.nodes() {
             fit = fit.saturating_add(tasks_on(books, role, id, node, kind));

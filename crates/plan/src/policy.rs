@@ -45,6 +45,10 @@ pub enum Rhythm {
 pub enum Knowledge {
     #[serde(rename = "true remaining time")]
     RemainingTime,
+    #[serde(rename = "true remaining iterations")]
+    RemainingIterations,
+    #[serde(rename = "true step times")]
+    StepTimes,
 }
 
 /// Who should hold what from now on. A claim that is not named keeps what it has.
@@ -57,11 +61,13 @@ pub struct Plan {
     pub notes: Vec<(ClaimId, Note)>,
     /// What must not be forgotten about claims; an empty list forgets.
     pub memory: Vec<(ClaimId, Vec<i64>)>,
+    /// How many nodes there should be, where nodes can be rented and given back; nothing to leave it as it is.
+    pub nodes: Option<u32>,
 }
 
 impl Plan {
     pub fn is_empty(&self) -> bool {
-        self.changes.is_empty() && self.notes.is_empty() && self.memory.is_empty()
+        self.changes.is_empty() && self.notes.is_empty() && self.memory.is_empty() && self.nodes.is_none()
     }
 }
 
@@ -69,6 +75,8 @@ impl fmt::Display for Knowledge {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Knowledge::RemainingTime => f.write_str("true remaining time"),
+            Knowledge::RemainingIterations => f.write_str("true remaining iterations"),
+            Knowledge::StepTimes => f.write_str("true step times"),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cluster::{ClaimId, Cluster, GpuKind, Gpus, QueueId, Shape, Span, Time};
-use perf::{Situation, Speed, Truth};
+use perf::{Situation, Truth};
 
 use crate::books::Books;
 use crate::claim::{Claim, Phase};
@@ -79,7 +79,7 @@ impl<'a> Snapshot<'a> {
     /// expected to take a tenth of what it has run, once more.
     pub fn remaining(&self, claim: &Claim) -> Option<Span> {
         if let Some(total) = claim.spec.iterations() {
-            let rate = self.rate(claim, &claim.speed)?;
+            let rate = self.rate(claim, |situation| claim.speed.rate(situation))?;
             let running = self.running_for(claim).as_secs_f64();
             let left = (total - claim.progress.done.min(total)) as f64 - running * rate;
             return Some(Span::from_secs_f64((left / rate).max(0.0)));
@@ -91,38 +91,41 @@ impl<'a> Snapshot<'a> {
         Some(if left.is_zero() { Span::from_millis((executed.as_millis() / 10).max(1)) } else { left })
     }
 
-    /// How long the claim will really still run where it is, or at its smallest size where it is fastest. Only oracles
+    /// How long the claim will really still run where it is, or as it was asked for where it is fastest. Only oracles
     /// may ask.
     pub fn true_remaining(&self, claim: &Claim) -> Span {
         let truths = self.truths.expect("a policy that asks for the truth declares that it is an oracle");
         let truth = &truths[claim.id.0 as usize];
-        let Some(rate) = self.rate(claim, &truth.speed) else { return Span::MAX };
-        let done = claim.progress.done as f64 + self.running_for(claim).as_secs_f64() * rate;
+        let adaptation = claim.speed.adaptation.as_deref();
+        let reported = claim.progress.done as f64;
+        let rate = self.rate(claim, |situation| truth.rate(adaptation, situation, reported));
+        let Some(rate) = rate else { return Span::MAX };
+        let done = reported + self.running_for(claim).as_secs_f64() * rate;
         Span::from_secs_f64(((truth.iterations as f64 - done) / rate).max(0.0))
     }
 
-    /// Time since the first step of the present run.
+    /// Time since the first step of the present run, or since its last report.
     fn running_for(&self, claim: &Claim) -> Span {
         match claim.phase {
-            Phase::Running { since, .. } => self.now.since(since),
+            Phase::Running { since, .. } => self.now.since(since.max(claim.progress.reported)),
             _ => Span::ZERO,
         }
     }
 
-    /// Iterations per second where the claim is, or at its smallest size on one node where it is fastest.
-    fn rate(&self, claim: &Claim, speed: &Speed) -> Option<f64> {
+    /// Iterations per second where the claim is, or as it was asked for on one node where it is fastest.
+    fn rate(&self, claim: &Claim, speed: impl Fn(&Situation) -> Option<f64>) -> Option<f64> {
         if let Some(held) = claim.holds() {
-            return speed.rate(&Situation::placed(&claim.spec, &held.placement, held.batch, self.cluster()));
+            return speed(&Situation::placed(&claim.spec, &held.placement, held.batch, self.cluster()));
         }
-        let shape = |kind| Shape { kind, workers: claim.spec.scaling.min(), nodes: 1 };
-        let rate = |kind| speed.rate(&Situation::shaped(&claim.spec, shape(kind), None, self.cluster()));
+        let shape = |kind| Shape { kind, workers: claim.spec.asked_workers(), nodes: 1 };
+        let rate = |kind| speed(&Situation::shaped(&claim.spec, shape(kind), None, self.cluster()));
         if !claim.spec.uses_gpus() {
             return rate(None);
         }
         self.kinds_of(claim).filter_map(|kind| rate(Some(kind))).max_by(f64::total_cmp)
     }
 
-    /// Estimated iterations per second of the claim's smallest size on one node with this kind.
+    /// Estimated iterations per second of so many workers on one node with this kind.
     pub fn rate_on(&self, claim: &Claim, kind: Option<GpuKind>, workers: u32) -> Option<f64> {
         let shape = Shape { kind, workers, nodes: 1 };
         claim.speed.rate(&Situation::shaped(&claim.spec, shape, None, self.cluster()))

@@ -169,7 +169,7 @@ impl Order for Rule {
             By::Arrival => 0,
             By::Priority => (i64::from(i32::MAX) - i64::from(claim.spec.priority)) as u64,
             By::Shortest => self.estimates.at_best(snapshot, claim).map_or(u64::MAX, Span::as_millis),
-            By::Smallest => u64::from(claim.spec.min_gpus().as_thousandths()),
+            By::Smallest => u64::from(claim.spec.asked_gpus().as_thousandths()),
             By::Attained => order::per_weight(claim.attained(snapshot.now).as_raw(), claim),
             By::Deadline => claim.spec.deadline.map_or(u64::MAX, Time::as_millis),
             By::Fair => self.ahead.get(&claim.id).copied().unwrap_or(u64::MAX),
@@ -201,7 +201,7 @@ fn ahead_of_each(snapshot: &Snapshot<'_>, preempt: bool) -> BTreeMap<ClaimId, u6
         for &(_, _, id) in claims.iter() {
             ahead.insert(id, sum);
             let claim = snapshot.claim(id);
-            sum = sum.saturating_add(order::per_weight(u64::from(claim.spec.min_gpus().as_thousandths()), claim));
+            sum = sum.saturating_add(order::per_weight(u64::from(claim.spec.asked_gpus().as_thousandths()), claim));
         }
     }
     ahead

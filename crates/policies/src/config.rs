@@ -78,6 +78,23 @@ impl PolicyConfig {
         if set.is_empty() { self.name.clone() } else { format!("{}({})", self.name, set.join(",")) }
     }
 
+    /// Whether the authors' program is to be followed to the letter, in the simulator too.
+    pub fn parity(&self) -> bool {
+        self.parameters.get("parity").is_some_and(|value| value == "true")
+    }
+
+    /// Whether a job that moves in the same shape loses nothing: so in the simulator of Sia's authors, while that of
+    /// Pollux' charges every change of place.
+    pub fn moves_are_free(&self) -> bool {
+        self.parity() && self.name == "sia"
+    }
+
+    /// Whether the nodes of a job count in the order in which the policy takes them, the emptiest first, which is also
+    /// that of the workers on them: so for the policies that Pollux was compared with, in their authors' simulator.
+    pub fn takes_emptiest_nodes(&self) -> bool {
+        self.parity() && matches!(self.name.as_str(), "pollux-tiresias" | "pollux-optimus")
+    }
+
     /// The policy itself, all its parameters checked.
     pub fn build(&self) -> Result<Box<dyn plan::Policy>, ConfigError> {
         crate::build(self)
@@ -280,6 +297,6 @@ mod tests {
     #[test]
     fn defaults_are_shown_with_what_was_given() {
         let all = PolicyConfig::from_pairs("las", &["round=1m"]).unwrap().all().unwrap();
-        assert_eq!(all, [("round", "1m".to_string())]);
+        assert_eq!(all, [("round", "1m".to_string()), ("ties", "running".to_string())]);
     }
 }

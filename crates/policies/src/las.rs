@@ -14,7 +14,7 @@
 //! | quantum                 | `round`                                |
 //!
 //! Deviations. The ideal shares devices in infinitely small turns; here a turn is a round, and who runs is stopped only
-//! for one who has had strictly less. Newcomers wait for the next round even if devices are free. Rounds cost as much as
+//! for one who has had strictly less (`ties=arrival`: or as much and came earlier). Newcomers wait for the next round even if devices are free. Rounds cost as much as
 //! there are running jobs.
 
 use cluster::{Span, Time};
@@ -27,13 +27,24 @@ use crate::blocks::preempt;
 use crate::config::{ConfigError, PolicyConfig};
 
 pub(crate) fn build(config: &PolicyConfig) -> Result<Box<dyn Policy>, ConfigError> {
-    Ok(Box::new(Las { round: config.round("round")?, line: Line::new() }))
+    let ties = config.choice("ties", &[("running", Ties::Running), ("arrival", Ties::Arrival)])?;
+    Ok(Box::new(Las { round: config.round("round")?, rule: LeastAttained { ties }, line: Line::new() }))
 }
 
 #[derive(Debug)]
 struct Las {
     round: Span,
+    rule: LeastAttained,
     line: Line<Key>,
+}
+
+/// Who goes first of those who have had as much.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ties {
+    /// Whoever runs: nobody is stopped for nothing.
+    Running,
+    /// Whoever came first, as in the paper's example.
+    Arrival,
 }
 
 /// What was attained per weight; who runs before who waits; who came first.
@@ -41,9 +52,9 @@ type Key = (u64, Standing, Time);
 
 impl Policy for Las {
     fn plan(&mut self, snapshot: &Snapshot<'_>) -> Plan {
-        self.line.update(snapshot, &LeastAttained);
+        self.line.update(snapshot, &self.rule);
         let mut draft = Draft::new(snapshot);
-        let nobody_waits = preempt::in_order(&mut draft, &self.line, &LeastAttained, |_| Style::Pack, false);
+        let nobody_waits = preempt::in_order(&mut draft, &self.line, &self.rule, |_| Style::Pack, false);
         draft.plan((!nobody_waits).then(|| order::next_round(snapshot.now, self.round)))
     }
 
@@ -52,7 +63,10 @@ impl Policy for Las {
     }
 }
 
-struct LeastAttained;
+#[derive(Debug)]
+struct LeastAttained {
+    ties: Ties,
+}
 
 impl Order for LeastAttained {
     type Key = Key;
@@ -60,6 +74,7 @@ impl Order for LeastAttained {
     fn rank(&self, snapshot: &Snapshot<'_>, claim: &Claim, standing: Standing) -> Rank<Key> {
         let attained = order::per_weight(claim.attained(snapshot.now).as_raw(), claim);
         let moves = !claim.progress.holding().is_zero();
+        let standing = if self.ties == Ties::Running { standing } else { Standing::Waiting };
         Rank::moving_if(moves, (attained, standing, claim.submitted))
     }
 }

@@ -10,6 +10,10 @@ mod composed;
 mod fifo;
 mod gittins;
 mod las;
+pub mod pollux;
+mod pollux_optimus;
+mod pollux_tiresias;
+pub mod sia;
 mod srsf;
 mod srtf;
 mod tiresias;
@@ -79,7 +83,10 @@ pub static POLICIES: &[Entry] = &[
         name: "las",
         summary: "least attained service first, in rounds, preemptive",
         citation: "Nuyens and Wierman, Performance Evaluation 2008; Gu et al., Tiresias, NSDI 2019",
-        parameters: &[parameter("round", "5m", "how often ranks are compared")],
+        parameters: &[
+            parameter("round", "5m", "how often ranks are compared"),
+            parameter("ties", "running", "who goes first of those who have had as much: running or arrival"),
+        ],
         build: las::build,
         source: include_str!("las.rs"),
     },
@@ -111,6 +118,63 @@ pub static POLICIES: &[Entry] = &[
         source: include_str!("gittins.rs"),
     },
     Entry {
+        name: "sia",
+        summary: "goodput over GPU kinds, counts and batch sizes at once, by integer program",
+        citation: "Jayaram Subramanya et al., Sia, SOSP 2023",
+        parameters: &[
+            parameter(
+                "p",
+                "-0.5",
+                "fairness: the power of goodput that is summed up; below 0 favours those left behind",
+            ),
+            parameter("lambda", "1.1", "what it costs to give a job nothing; of the sign that p does not have"),
+            parameter("round", "1m", "how often everything is weighed anew"),
+            parameter("parity", "false", "to the letter what the authors' program and simulator do"),
+            MAX_NODES,
+            UTIL_LOW,
+            UTIL_HIGH,
+        ],
+        build: sia::build,
+        source: include_str!("sia.rs"),
+    },
+    Entry {
+        name: "pollux",
+        summary: "goodput over GPU counts, places and batch sizes, with a fairness knob, by search",
+        citation: "Qiao et al., Pollux, OSDI 2021",
+        parameters: &[
+            parameter("p", "-1", "fairness: the power of the mean of speed-ups; below 0 favours those left behind"),
+            parameter("search", "fast", "fast: build and better; plain: the genetic search as published, 100 x 100"),
+            parameter("seed", "1", "for the search; with the moment it decides all chance"),
+            parameter("round", "1m", "how often everything is weighed anew"),
+            parameter("parity", "false", "whole seconds and restart costs as in the authors' simulator"),
+        ],
+        build: pollux::build,
+        source: include_str!("pollux.rs"),
+    },
+    Entry {
+        name: "pollux-tiresias",
+        summary: "Tiresias as Pollux was compared with it: two queues, in rounds, the emptiest nodes first",
+        citation: "Qiao et al., Pollux, OSDI 2021; Gu et al., Tiresias, NSDI 2019",
+        parameters: &[
+            parameter("threshold", "57600", "GPU seconds at which a job sinks to the second queue"),
+            parameter("round", "1m", "how often queues are walked along"),
+            parameter("parity", "false", "whole seconds, as the authors' simulator counts"),
+        ],
+        build: pollux_tiresias::build,
+        source: include_str!("pollux_tiresias.rs"),
+    },
+    Entry {
+        name: "pollux-optimus",
+        summary: "Optimus as Pollux was compared with it: GPUs to whoever saves most time, with an oracle",
+        citation: "Qiao et al., Pollux, OSDI 2021; Peng et al., Optimus, EuroSys 2018",
+        parameters: &[
+            parameter("round", "1m", "how often everything is shared out anew"),
+            parameter("parity", "false", "whole seconds, as the authors' simulator counts"),
+        ],
+        build: pollux_optimus::build,
+        source: include_str!("pollux_optimus.rs"),
+    },
+    Entry {
         name: "composed",
         summary: "blocks named in the configuration: order, preemption, backfilling, grants, placement",
         citation: "none; the blocks are those of the other policies",
@@ -130,6 +194,9 @@ pub static POLICIES: &[Entry] = &[
     },
 ];
 
+const MAX_NODES: Parameter = parameter("max_nodes", "0", "rent and give back nodes up to so many; 0 is never");
+const UTIL_LOW: Parameter = parameter("util_low", "0.35", "utility of the cluster below which nodes are given back");
+const UTIL_HIGH: Parameter = parameter("util_high", "0.65", "utility of the cluster above which nodes are rented");
 const KNOWLEDGE: Parameter = parameter("knowledge", "oracle", "how long jobs take: oracle (the truth) or estimate");
 
 const fn parameter(name: &'static str, default: &'static str, help: &'static str) -> Parameter {

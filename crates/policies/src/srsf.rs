@@ -10,7 +10,7 @@
 //! | paper               | here                                                      |
 //! |---------------------|-----------------------------------------------------------|
 //! | remaining time      | `Source::at_best`: at the smallest size, where fastest    |
-//! | W_j (GPUs)          | `spec.min_gpus()`                                         |
+//! | W_j (GPUs)          | `spec.asked_gpus()`                                         |
 //! | preemption          | `preempt::in_order`                                       |
 //!
 //! Deviations. As for `srtf`: greedy placement of gangs, a time left that does not depend on where the job is, jobs
@@ -28,7 +28,7 @@ pub(crate) fn build(config: &PolicyConfig) -> Result<Box<dyn Policy>, ConfigErro
 }
 
 fn service_left(claim: &Claim, left: Span) -> u64 {
-    (claim.spec.min_gpus() * left).as_raw()
+    (claim.spec.asked_gpus() * left).as_raw()
 }
 
 #[cfg(test)]

@@ -257,7 +257,7 @@ mod tests {
         fn launch(&mut self, at: u64, run: Run, places: &[(u32, u64)]) {
             let allotment = Arc::new(Allotment { placement: placement(places), batch: None });
             let until = Time::from_secs(at) + Span::from_minutes(10);
-            self.tell(at, Event::Issued(Command::Launch { run, allotment, until }));
+            self.tell(at, Event::Issued(Command::Launch { run, allotment, tuning: None, until }));
         }
 
         fn finish(self) -> Figure {

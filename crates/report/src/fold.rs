@@ -85,6 +85,7 @@ impl Fold {
             Event::RunStarted { run } => {
                 self.life_mut(run.claim).started.get_or_insert(at);
             }
+            Event::RunProgressed { .. } | Event::Refitted { .. } | Event::Issued(Command::Retune { .. }) => {}
             Event::RunStopped { run, .. } => self.let_go(*run),
             Event::RunFinished { run } => {
                 self.let_go(*run);
@@ -98,6 +99,10 @@ impl Fold {
             }
             Event::Planned(_) => self.tally.decisions += 1,
             Event::PlanRefused { why } => self.tally.plan_refused(why),
+            Event::Issued(Command::Provision { .. }) => {}
+            Event::Issued(Command::Release { node }) => {
+                self.usage.set(*node, plan::Availability::Removed, cluster::Devices::NONE);
+            }
             Event::Issued(Command::Launch { run, allotment, .. }) => self.launched(*run, allotment),
             Event::Issued(Command::Stop { run, .. }) => self.told_to_stop(*run),
         }
@@ -154,7 +159,7 @@ impl Fold {
             started: life.started,
             ended: life.ended.map(|(at, _)| at),
             outcome: life.outcome(),
-            gpus: life.spec.min_gpus(),
+            gpus: life.spec.asked_gpus(),
             jct: life.ended.map(|(at, _)| at - life.submitted),
             waiting: life.waited(self.now),
             held: life.held_by(self.now),

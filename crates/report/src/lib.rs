@@ -4,7 +4,6 @@
 //! It reads facts only. How long a job would have run alone is not among them; who wants finish-time ratios says so in
 //! a closure.
 
-mod csv;
 mod fairness;
 mod figure;
 mod fold;
@@ -18,7 +17,6 @@ mod usage;
 #[cfg(test)]
 mod tale;
 
-pub use csv::{jobs_csv, runs_csv};
 pub use fairness::{Isolated, jain};
 pub use figure::{Figure, FigureFold, Holding, KindFigure};
 pub use fold::Fold;

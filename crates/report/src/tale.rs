@@ -75,7 +75,7 @@ impl Tale {
         self.attempts[claim.0 as usize] += 1;
         let allotment = Arc::new(Allotment { placement: placement(places), batch: None });
         let until = Time::from_secs(at + 600);
-        self.tell(at, Event::Issued(Command::Launch { run: self.run(claim), allotment, until }));
+        self.tell(at, Event::Issued(Command::Launch { run: self.run(claim), allotment, tuning: None, until }));
     }
 
     pub(crate) fn started(&mut self, at: u64, claim: ClaimId) {

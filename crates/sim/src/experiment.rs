@@ -36,6 +36,23 @@ pub enum ExperimentError {
     Circumstances(#[from] Invalid),
 }
 
+/// How the engine runs under a policy.
+pub(crate) fn settings(config: &PolicyConfig) -> Settings {
+    let usual = Settings::default();
+    // The jobs of Pollux' and Sia's simulators always take the best batch they know of.
+    if config.parity() { Settings { worth_retuning: 0.0, ..usual } } else { usual }
+}
+
+/// The world in which a policy runs: as given, but for what the simulator of its authors does otherwise.
+pub(crate) fn circumstances(config: &PolicyConfig, given: &Circumstances) -> Circumstances {
+    Circumstances {
+        whole_seconds: config.parity(),
+        free_moves: config.moves_are_free(),
+        most_workers_first: config.takes_emptiest_nodes(),
+        ..given.clone()
+    }
+}
+
 impl Experiment {
     /// How many simulations it takes.
     pub fn runs(&self) -> usize {
@@ -117,8 +134,8 @@ impl Experiment {
             cluster: self.cluster.clone(),
             queues: self.queues.clone(),
             jobs: workload.jobs.clone(),
-            circumstances: Circumstances { seed, ..self.circumstances.clone() },
-            settings: Settings::default(),
+            circumstances: Circumstances { seed, ..circumstances(config, &self.circumstances) },
+            settings: settings(config),
         };
         let mut fold = Fold::new();
         simulate(&setup, &config.label(), policy, |at, event| {

@@ -200,6 +200,12 @@ impl Reading {
                 self.seen(run.claim)?.finished = true;
             }
             Event::Issued(Command::Stop { run, .. }) => self.stop(at, run)?,
+            Event::RunProgressed { .. } | Event::Refitted { .. } | Event::Issued(Command::Retune { .. }) => {}
+            // What was rented came as a node that joined; what was given back goes as one that is removed.
+            Event::Issued(Command::Provision { .. }) => {}
+            Event::Issued(Command::Release { node }) => {
+                self.script = std::mem::take(&mut self.script).then(at, Occurrence::Remove(node));
+            }
             Event::ClaimEnded { .. } | Event::Planned(_) | Event::PlanRefused { .. } => {}
         }
         Ok(())
@@ -293,6 +299,7 @@ impl Seen {
             speed: (*self.speed).clone(),
             iterations: (self.iterations.round() as u64).max(1),
             start_up: self.start_up.unwrap_or(Span::ZERO),
+            course: None,
         };
         TrueJob { submitted: self.submitted, spec: self.spec, speed: self.speed, truth: Arc::new(truth) }
     }
@@ -343,8 +350,12 @@ mod tests {
         let job = |index: u64| {
             let scaling = Scaling::Elastic(WorkerRange { min: 1 + (index % 4) as u32, max: 8 });
             let spec = Arc::new(JobDraft { scaling, ..JobDraft::rigid("job", 1) }.build().unwrap());
-            let truth =
-                Truth { speed: (*speed).clone(), iterations: 500 + 137 * (index % 11), start_up: Span::from_secs(3) };
+            let truth = Truth {
+                speed: (*speed).clone(),
+                iterations: 500 + 137 * (index % 11),
+                start_up: Span::from_secs(3),
+                course: None,
+            };
             TrueJob { submitted: Time::from_secs(60 * index), spec, speed: speed.clone(), truth: Arc::new(truth) }
         };
         Setup::new(cluster.clone(), queues, (0..40).map(job).collect())

@@ -25,7 +25,8 @@ fn ends(cluster: &str, jobs: &[(u32, u64)], policy: &str, parameters: &[&str]) -
 }
 
 /// Three jobs on two GPUs, as the Tiresias authors show them when they speak of the second dimension (jobs and the
-/// average of 9.3 for shortest remaining service recalled from their talk at NSDI 2019, not checked).
+/// averages of 9.3 for shortest remaining and 11.7 for least attained service recalled from their talk at NSDI 2019, not
+/// checked against the paper).
 const THREE: [(u32, u64); 3] = [(2, 2), (1, 8), (2, 6)];
 
 #[test]
@@ -38,6 +39,15 @@ fn shortest_remaining_service_first_on_the_three_jobs_of_the_tiresias_talk() {
 #[test]
 fn shortest_remaining_time_first_does_not_see_how_wide_a_job_is() {
     assert_eq!(ends("1x2", &THREE, "srtf", &[]), [2, 16, 8]);
+}
+
+#[test]
+fn least_attained_service_in_turns_of_a_minute_on_the_three_jobs_of_the_tiresias_talk() {
+    // Turns by least GPU time, the first come of equals: 1 2 3 2, then all have had two GPU minutes; 1 ends at minute 5.
+    // The other two take turns until the second ends at minute 14 and the third at 16.
+    let ends = ends("1x2", &THREE, "las", &["round=1m", "ties=arrival"]);
+    assert_eq!(ends, [5, 14, 16]);
+    assert_eq!((ends.iter().sum::<u64>() as f64 / 3.0 * 10.0).round(), 117.0, "11.7 on average");
 }
 
 #[test]

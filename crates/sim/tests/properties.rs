@@ -24,6 +24,8 @@ fn table() -> Vec<PolicyConfig> {
         ("srsf", vec!["knowledge=estimate"]),
         ("tiresias", vec!["promote=2", "thresholds=60,600"]),
         ("gittins", vec!["discrete=false", "delta=600"]),
+        ("pollux", vec!["p=1", "seed=7"]),
+        ("pollux-tiresias", vec!["threshold=300"]),
         ("composed", vec!["order=deadline", "preempt=true", "place=scatter"]),
         ("composed", vec!["order=fair", "preempt=false", "backfill=easy", "place=spread"]),
         ("composed", vec!["order=attained", "preempt=true", "grant=grow", "round=1m"]),
@@ -107,8 +109,10 @@ fn job(dice: &mut Dice, index: u64, queues: bool) -> (JobDraft, Truth) {
     }
     let rates = Rates::Anywhere(0.5 + dice.roll(4) as f64);
     let scaling = ScalingLaw::Power(0.8);
-    let speed = Speed { rates, scaling, gradients: Bytes::mib(dice.roll(200)), noise_scale: Some(300.0) };
-    let truth = Truth { speed, iterations: 1 + dice.roll(1500), start_up: Span::from_secs(dice.roll(10)) };
+    let speed =
+        Speed { rates, scaling, gradients: Bytes::mib(dice.roll(200)), noise_scale: Some(300.0), adaptation: None };
+    let truth =
+        Truth { speed, iterations: 1 + dice.roll(1500), start_up: Span::from_secs(dice.roll(10)), course: None };
     (draft, truth)
 }
 

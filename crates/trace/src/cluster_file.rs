@@ -6,12 +6,15 @@ use cluster::{Cluster, ClusterDraft, QueueTree};
 
 use crate::config_file::{parse_toml, read_text};
 use crate::error::{Error, shown, suggestion};
+use crate::readers::read_openb_nodes_with_lines;
 
 /// Names that [`load_cluster`] knows, with what they stand for.
-pub const CLUSTERS: [(&str, &str); 4] = [
+pub const CLUSTERS: [(&str, &str); 6] = [
     ("demo", "64 GPUs of three kinds in three racks, shared by three tenants"),
     ("small", "4 nodes of 4 v100"),
     ("homogeneous-64", "16 nodes of 4 t4"),
+    ("sia-hetero-64", "6 nodes of 4 t4, 2 of 8 a100 and 3 of 8 rtx2080ti, as in the paper of Sia"),
+    ("pollux-homo-64", "16 nodes of 4 t4, as in the paper of Pollux"),
     ("philly", "321 nodes of 2 and 231 of 8 GPUs, as at Microsoft in 2017"),
 ];
 
@@ -19,7 +22,8 @@ const MOST_NODES: i64 = 1_000_000;
 const MOST_GPUS: i64 = 1_000_000;
 const MOST_GROUPS: usize = 10_000;
 
-/// The cluster, its queues and its name, from a built-in name, the short form `6x4 t4, 3x8 a100`, or a TOML file.
+/// The cluster, its queues and its name, from a built-in name, the short form `6x4 t4, 3x8 a100`, a TOML file, or
+/// `openb:PATH`, a list of nodes as Alibaba published it in 2023.
 pub fn load_cluster(text: &str) -> Result<(Cluster, QueueTree, String), Error> {
     let text = text.trim();
     let built_in = |toml: &str| parse_toml(text, toml);
@@ -27,7 +31,9 @@ pub fn load_cluster(text: &str) -> Result<(Cluster, QueueTree, String), Error> {
         "demo" => built_in(include_str!("clusters/demo.toml"))?,
         "philly" => built_in(include_str!("clusters/philly.toml"))?,
         "small" => short("4x4 v100")?,
-        "homogeneous-64" => short("16x4 t4")?,
+        "homogeneous-64" | "pollux-homo-64" => short("16x4 t4")?,
+        "sia-hetero-64" => short("6x4 t4, 2x8 a100, 3x8 rtx2080ti")?,
+        _ if text.starts_with("openb:") => return from_openb(text),
         _ if text.ends_with(".toml") || Path::new(text).exists() => return from_file(text),
         _ if text.starts_with(|first: char| first.is_ascii_digit()) => short(text)?,
         _ => return Err(unknown(text)),
@@ -50,6 +56,21 @@ fn from_file(file: &str) -> Result<(Cluster, QueueTree, String), Error> {
         }
     })?;
     Ok((cluster, queues, file.into()))
+}
+
+fn from_openb(text: &str) -> Result<(Cluster, QueueTree, String), Error> {
+    let file = text.trim_start_matches("openb:");
+    let (draft, lines) = read_openb_nodes_with_lines(Path::new(file))?;
+    check_size(&draft).map_err(|what| Error::File { file: file.into(), what })?;
+    let (cluster, queues) = draft.build().map_err(|invalid| {
+        let index = |field: &str| field.strip_prefix("nodes[")?.split_once(']')?.0.parse::<usize>().ok();
+        let what = invalid.to_string();
+        match index(&invalid.field).and_then(|index| lines.get(index)) {
+            Some(&line) => Error::Line { file: file.into(), line, what },
+            None => Error::File { file: file.into(), what },
+        }
+    })?;
+    Ok((cluster, queues, text.into()))
 }
 
 /// Where a field like `nodes[2].kind` stands: the line of the key below the third `[[nodes]]`, or that of the heading
@@ -91,7 +112,7 @@ fn unknown(text: &str) -> Error {
     let names = CLUSTERS.map(|(name, _)| name);
     let near = suggestion(text, names);
     Error::Name(format!(
-        "unknown cluster `{}`{near} (known: {}; or a short form like `6x4 t4, 3x8 a100`; or a file ending in .toml)",
+        "unknown cluster `{}`{near} (known: {}; or a short form like `6x4 t4, 3x8 a100`; or a file ending in .toml; or openb:PATH)",
         shown(text),
         names.join(", ")
     ))
@@ -114,7 +135,7 @@ mod tests {
     #[test]
     fn built_in_clusters_have_the_sizes_they_promise() {
         let gpus = CLUSTERS.map(|(name, _)| load_cluster(name).unwrap().0.gpus());
-        assert_eq!(gpus, [64, 16, 64, 2490]);
+        assert_eq!(gpus, [64, 16, 64, 64, 64, 2490]);
         let (_, queues, name) = load_cluster("demo").unwrap();
         assert_eq!((queues.len(), name.as_str()), (4, "demo"));
     }
@@ -142,6 +163,27 @@ mod tests {
         std::fs::write(&path, "[[nodes]]\ncount = 7\n").unwrap();
         let (cluster, _, _) = load_cluster(path.to_str().unwrap()).unwrap();
         assert_eq!((cluster.node_count(), cluster.gpus()), (7, 0));
+    }
+
+    #[test]
+    fn a_list_of_nodes_is_a_cluster() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("nodes.csv");
+        let load = |text: &str| {
+            std::fs::write(&path, text).unwrap();
+            load_cluster(&format!("openb:{}", path.display()))
+                .map_err(|error| error.to_string().replace(path.to_str().unwrap(), "FILE"))
+        };
+        let nodes = "sn,cpu_milli,memory_mib,gpu,model\nn0,32000,262144,0,\nn1,64000,1024,8,G2\n\nn2,64000,1024,2,T4\n";
+        let (cluster, queues, name) = load(nodes).unwrap();
+        assert_eq!((cluster.node_count(), cluster.gpus(), cluster.kinds().count(), queues.len()), (3, 10, 2, 1));
+        assert!(name.starts_with("openb:"), "{name}");
+        assert!(cluster.kind_named("T4").is_some() && cluster.node_named("n1").is_some());
+        let twice = load(&nodes.replace("n2,", "n1,")).unwrap_err();
+        assert!(twice.starts_with("FILE:5: nodes[2].name: "), "{twice}");
+        let many = load(&nodes.replace("8,G2", "80,G2")).unwrap_err();
+        assert_eq!(many, "FILE:3: column `gpu`: expected a whole number from 0 to 64, found 80");
+        assert_eq!(load_cluster("openb:/nowhere").unwrap_err().to_string(), "cannot read /nowhere");
     }
 
     #[test]

@@ -17,6 +17,7 @@ use crate::Workload;
 use crate::depend::{Pending, in_order};
 use crate::error::{Error, shown, suggestion};
 use crate::readers::{Head, Options, Request};
+use crate::stream::Rows;
 use crate::table::{Row, Table};
 use column::*;
 
@@ -36,15 +37,8 @@ const LISTED: u64 = 20;
 pub(crate) const OPTIONS: &[&str] = &["skip_bad_rows", "limit", "names"];
 
 pub(crate) mod column {
-    macro_rules! columns {
-        ($($name:ident = $text:literal),* $(,)?) => {
-            #[allow(clippy::upper_case_acronyms, non_camel_case_types)]
-            enum Index { $($name),* }
-            $(pub(crate) const $name: usize = Index::$name as usize;)*
-            pub(crate) const ALL: &[&str] = &[$($text),*];
-        };
-    }
-    columns! {
+    crate::table::columns! {
+        pub(crate) ALL:
         SUBMIT = "submit_s", GPUS = "gpus", DURATION = "duration_s",
         ID = "id", NAME = "name", USER = "user", QUEUE = "queue", PRIORITY = "priority", WEIGHT = "weight",
         KINDS = "kinds", WORKERS = "workers", CORES = "cores", MEMORY = "memory_gb", GPU_MEMORY = "gpu_memory_gb",
@@ -72,57 +66,98 @@ pub fn read_csv(path: &Path, cluster: &Cluster, queues: &QueueTree) -> Result<Wo
 }
 
 pub(crate) fn read(request: Request<'_>) -> Result<Workload, Error> {
-    let Request { path, options, cluster, queues } = request;
-    let skips = options.flag("skip_bad_rows")?;
-    let limit = options.whole("limit")?.map_or(usize::MAX, |limit| limit as usize);
-    let names_dropped = options.choice("names", &["keep", "drop"])? == "drop";
-    let mut table = Table::open(path, column::ALL, 3)?;
-    if table.has(AFTER) && !table.has(ID) {
-        let what = "column `after` names jobs by column `id`, which is missing".into();
-        return Err(Error::Line { file: table.file().into(), line: 1, what });
-    }
-    let mut reader = Reader {
-        cluster,
-        queues,
-        names_dropped,
-        names: HashMap::new(),
-        speed: None,
-        specs: HashMap::new(),
-        truths: HashMap::new(),
-        short: 0,
-        unscaled: 0,
-    };
+    let mut table = JobTable::open(request)?;
     let mut jobs = Vec::new();
-    let (mut bad, mut bad_rows) = (0, Vec::new());
-    while jobs.len() < limit {
-        let found = match table.next_row() {
-            Ok(None) => break,
-            Ok(Some(row)) => reader.job(&row),
-            Err(error) => Err(error),
+    while let Some(job) = table.next_job()? {
+        jobs.push(job);
+    }
+    let assumptions = table.assumptions();
+    Ok(Workload { name: request.path.display().to_string(), jobs: in_order(table.table.file(), jobs)?, assumptions })
+}
+
+/// The same jobs one by one, in the order of their rows.
+pub(crate) fn rows(request: Request<'_>) -> Result<Box<dyn Rows + '_>, Error> {
+    Ok(Box::new(JobTable::open(request)?))
+}
+
+/// A table of jobs in the middle of being read.
+struct JobTable<'a> {
+    table: Table,
+    reader: Reader<'a>,
+    skips: bool,
+    limit: u64,
+    jobs: u64,
+    bad: u64,
+    bad_rows: Vec<String>,
+}
+
+impl<'a> JobTable<'a> {
+    fn open(request: Request<'a>) -> Result<JobTable<'a>, Error> {
+        let Request { path, options, cluster, queues } = request;
+        let skips = options.flag("skip_bad_rows")?;
+        let limit = options.whole("limit")?.unwrap_or(u64::MAX);
+        let names_dropped = options.choice("names", &["keep", "drop"])? == "drop";
+        let table = Table::open(path, column::ALL, 3)?;
+        if table.has(AFTER) && !table.has(ID) {
+            let what = "column `after` names jobs by column `id`, which is missing".into();
+            return Err(Error::Line { file: table.file().into(), line: 1, what });
+        }
+        let reader = Reader {
+            cluster,
+            queues,
+            names_dropped,
+            names: HashMap::new(),
+            users: HashMap::new(),
+            speed: None,
+            specs: HashMap::new(),
+            truths: HashMap::new(),
+            short: 0,
+            unscaled: 0,
         };
-        match found {
-            Ok(job) => jobs.push(job),
-            Err(error) if !skips || table.is_broken() => return Err(error),
-            Err(error) => {
-                bad += 1;
-                bad_rows.extend((bad <= LISTED).then(|| format!("left out: {error}")));
+        Ok(JobTable { table, reader, skips, limit, jobs: 0, bad: 0, bad_rows: Vec::new() })
+    }
+}
+
+impl Rows for JobTable<'_> {
+    fn next_job(&mut self) -> Result<Option<Pending>, Error> {
+        while self.jobs < self.limit {
+            let found = match self.table.next_row() {
+                Ok(None) => break,
+                Ok(Some(row)) => self.reader.job(&row),
+                Err(error) => Err(error),
+            };
+            match found {
+                Ok(job) => {
+                    self.jobs += 1;
+                    return Ok(Some(job));
+                }
+                Err(error) if !self.skips || self.table.is_broken() => return Err(error),
+                Err(error) => {
+                    self.bad += 1;
+                    self.bad_rows.extend((self.bad <= LISTED).then(|| format!("left out: {error}")));
+                }
             }
         }
+        if self.jobs == 0 {
+            let what = "expected at least one job below the header, found none".into();
+            return Err(Error::File { file: self.table.file().into(), what });
+        }
+        Ok(None)
     }
-    if jobs.is_empty() {
-        let what = "expected at least one job below the header, found none".into();
-        return Err(Error::File { file: table.file().into(), what });
+
+    fn assumptions(&self) -> Vec<String> {
+        let mut assumptions = self.reader.assumptions();
+        if self.jobs == self.limit {
+            assumptions.push(format!("only the first {} jobs of the file were read (limit)", self.limit));
+        }
+        if self.bad > 0 {
+            assumptions.push(format!("{} bad rows are left out (skip_bad_rows=true)", self.bad));
+            assumptions.extend_from_slice(&self.bad_rows);
+            let more = self.bad.saturating_sub(LISTED);
+            assumptions.extend((more > 0).then(|| format!("left out: {more} more bad rows")));
+        }
+        assumptions
     }
-    let mut assumptions = reader.assumptions();
-    if jobs.len() == limit {
-        assumptions.push(format!("only the first {limit} jobs of the file were read (limit)"));
-    }
-    if bad > 0 {
-        assumptions.push(format!("{bad} bad rows are left out (skip_bad_rows=true)"));
-        assumptions.append(&mut bad_rows);
-        assumptions.extend((bad > LISTED).then(|| format!("left out: {} more bad rows", bad - LISTED)));
-    }
-    Ok(Workload { name: path.display().to_string(), jobs: in_order(table.file(), jobs)?, assumptions })
 }
 
 struct Reader<'a> {
@@ -130,8 +165,9 @@ struct Reader<'a> {
     queues: &'a QueueTree,
     /// All jobs are called alike, so that those that ask for the same can share it.
     names_dropped: bool,
-    /// Names met so far, so that jobs share them.
+    /// Names of jobs and of users met so far, the first of them, so that jobs share them.
     names: HashMap<String, Name>,
+    users: HashMap<String, Name>,
     /// The last job's speed: often the next one's as well.
     speed: Option<Arc<Speed>>,
     /// What nameless jobs ask for, by the cells that say it.
@@ -165,17 +201,18 @@ impl Reader<'_> {
         let speed = self.speed(row, &gang, &course)?;
         let id = row.text(ID).map(Name::from);
         let name = match row.text(NAME) {
-            _ if self.names_dropped => self.name("job"),
-            Some(name) => self.name(name),
+            _ if self.names_dropped => shared(&mut self.names, "job"),
+            Some(name) => shared(&mut self.names, name),
             None => id.clone().unwrap_or_else(|| format!("line{}", row.line).into()),
         };
         let draft = JobDraft {
             name,
-            user: self.name(row.text(USER).unwrap_or("unknown")),
+            user: shared(&mut self.users, row.text(USER).unwrap_or("unknown")),
             queue: self.queue(row)?,
             priority: row.whole(PRIORITY, i32::MIN..=i32::MAX)?.unwrap_or(0),
             weight: weight(row)?,
             scaling: gang.scaling,
+            asked: None,
             roles: roles(row, &gang)?,
             kinds: self.kinds(row, &gang)?,
             ends: course.ends,
@@ -188,7 +225,7 @@ impl Reader<'_> {
         let truth = self.truth(&speed, course.iterations, seconds(row, STARTUP)?.unwrap_or(Span::ZERO));
         let spec = draft.build().map_err(|invalid| row.line_fault(invalid.to_string()))?;
         let spec = self.shared(row, spec);
-        let after = row.list(AFTER).map(|id| self.name(id)).collect();
+        let after = row.list(AFTER).map(|id| shared(&mut self.names, id)).collect();
         Ok(Pending { line: row.line, id, job: TrueJob { submitted, spec, speed, truth }, after })
     }
 
@@ -198,7 +235,7 @@ impl Reader<'_> {
         if let Some(truth) = self.truths.get(&key).filter(|truth| truth.speed == *speed) {
             return truth.clone();
         }
-        let truth = Arc::new(Truth { speed: speed.clone(), iterations, start_up });
+        let truth = Arc::new(Truth { speed: speed.clone(), iterations, start_up, course: None });
         if self.truths.len() < MOST_SHARED {
             self.truths.insert(key, truth.clone());
         }
@@ -222,15 +259,6 @@ impl Reader<'_> {
             self.specs.insert(key, spec.clone());
         }
         spec
-    }
-
-    fn name(&mut self, text: &str) -> Name {
-        if let Some(name) = self.names.get(text) {
-            return name.clone();
-        }
-        let name: Name = text.into();
-        self.names.insert(text.into(), name.clone());
-        name
     }
 
     fn queue(&self, row: &Row<'_>) -> Result<QueueId, Error> {
@@ -304,7 +332,7 @@ impl Reader<'_> {
         let reference = course.per_second / (scaling.speedup(gang.workers) * share);
         let rates = self.rates(row, gang, reference)?;
         let noise_scale = row.real(NOISE_SCALE, 1e-6..=1e12)?;
-        let speed = Speed { rates, scaling, gradients, noise_scale };
+        let speed = Speed { rates, scaling, gradients, noise_scale, adaptation: None };
         speed.check().map_err(|invalid| row.line_fault(invalid.to_string()))?;
         if let Some(last) = self.speed.as_ref().filter(|last| ***last == speed) {
             return Ok(last.clone());
@@ -352,6 +380,18 @@ impl Reader<'_> {
         }
         assumptions
     }
+}
+
+/// One name for all who are called alike, while there is room to remember it.
+fn shared(names: &mut HashMap<String, Name>, text: &str) -> Name {
+    if let Some(name) = names.get(text) {
+        return name.clone();
+    }
+    let name: Name = text.into();
+    if names.len() < MOST_SHARED {
+        names.insert(text.into(), name.clone());
+    }
+    name
 }
 
 fn gang(row: &Row<'_>) -> Result<Gang, Error> {
@@ -593,7 +633,7 @@ fn memory(row: &Row<'_>, column: usize, unit: u32) -> Result<Bytes, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{load_cluster, write_csv};
+    use crate::{Stream, load_cluster, write_csv};
     use cluster::ClaimId;
 
     fn read(text: &str) -> Result<Workload, Error> {
@@ -868,7 +908,7 @@ mod tests {
         let demo = crate::load_workload("demo", &cluster, &queues, 7).unwrap();
         for (workload, file) in [(demo, "demo.csv.gz"), (columns, "columns.csv")] {
             let path = dir.path().join(file);
-            write_csv(&workload, &path, &cluster, &queues).unwrap();
+            write_csv(&Stream::of(workload.clone()), &path, &cluster, &queues).unwrap();
             let again = read_csv(&path, &cluster, &queues).unwrap_or_else(|error| panic!("{error}"));
             assert_eq!(again.jobs.len(), workload.jobs.len());
             for (again, job) in again.jobs.iter().zip(&workload.jobs) {

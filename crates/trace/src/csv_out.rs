@@ -1,57 +1,104 @@
 //! Writes a workload as the table that `csv.rs` reads, with those columns that some job has something to say in.
 
-use std::fs::File;
+use std::borrow::Cow;
+use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use cluster::{Bytes, Cluster, Count, Ends, Grain, QueueId, QueueTree, Recovery, Scaling, Time, Weight};
 use flate2::{Compression, write::GzEncoder};
 use perf::{Rates, ScalingLaw, TrueJob};
 
-use crate::Workload;
 use crate::csv::{DEFAULT_STEP_S, column, column::*};
 use crate::error::Error;
+use crate::stream::Stream;
 
 /// Saves a workload; compressed if the name ends in `.gz`. Reading it for the same cluster gives the same jobs, their
 /// rates to within rounding. Durations of elastic jobs speak of their least size and, where speeds differ by kind of
 /// GPU, of the cluster's average GPU.
-pub fn write_csv(workload: &Workload, path: &Path, cluster: &Cluster, queues: &QueueTree) -> Result<(), Error> {
+///
+/// The table is written beside its place and moved there once it is whole: the file may be the one that the jobs come
+/// from, and a failure leaves nothing behind.
+pub fn write_csv(stream: &Stream<'_>, path: &Path, cluster: &Cluster, queues: &QueueTree) -> Result<(), Error> {
     let failed = |source| Error::Write { file: path.display().to_string(), source };
-    let file = BufWriter::new(File::create(path).map_err(failed)?);
-    let write = |out: &mut dyn Write| print_csv(workload, out, cluster, queues);
+    // A pipe or a device cannot be replaced.
+    let beside = match fs::metadata(path) {
+        Ok(found) if !found.is_file() => None,
+        _ => {
+            let mut name = path.as_os_str().to_owned();
+            name.push(".part");
+            Some(PathBuf::from(name))
+        }
+    };
+    let place = beside.as_deref().unwrap_or(path);
+    let written = write_to(stream, path, place, cluster, queues);
+    let Some(beside) = &beside else { return written };
+    let moved = written.and_then(|()| fs::rename(beside, path).map_err(failed));
+    if moved.is_err() {
+        // What is left of it is of no use; if it cannot be removed either, the first trouble is the one to tell.
+        let _ = fs::remove_file(beside);
+    }
+    moved
+}
+
+fn write_to(
+    stream: &Stream<'_>,
+    path: &Path,
+    place: &Path,
+    cluster: &Cluster,
+    queues: &QueueTree,
+) -> Result<(), Error> {
+    let failed = |source| Error::Write { file: path.display().to_string(), source };
+    let mut file = BufWriter::new(File::create(place).map_err(failed)?);
+    let print = |out: &mut dyn Write| print_jobs(stream, out, cluster, queues, &failed);
     if path.extension().is_some_and(|extension| extension == "gz") {
         let mut packer = GzEncoder::new(file, Compression::default());
-        write(&mut packer).and_then(|()| packer.finish()?.flush()).map_err(failed)
+        print(&mut packer)?;
+        packer.finish().and_then(|mut file| file.flush()).map_err(failed)
     } else {
-        let mut file = file;
-        write(&mut file).and_then(|()| file.flush()).map_err(failed)
+        print(&mut file)?;
+        file.flush().map_err(failed)
     }
 }
 
-/// The same table to whatever takes text.
-pub fn print_csv(workload: &Workload, out: &mut dyn Write, cluster: &Cluster, queues: &QueueTree) -> io::Result<()> {
+/// The same table to standard output, or whatever else takes text.
+pub fn print_csv(stream: &Stream<'_>, out: &mut dyn Write, cluster: &Cluster, queues: &QueueTree) -> Result<(), Error> {
+    print_jobs(stream, out, cluster, queues, &|source| Error::Write { file: "the table".into(), source })
+}
+
+fn print_jobs(
+    stream: &Stream<'_>,
+    out: &mut dyn Write,
+    cluster: &Cluster,
+    queues: &QueueTree,
+    failed: &dyn Fn(io::Error) -> Error,
+) -> Result<(), Error> {
     // Two passes rather than all cells of all jobs in memory.
     let mut used = [false; column::ALL.len()];
-    for (position, job) in workload.jobs.iter().enumerate() {
-        let cells = cells(position, job, cluster, queues);
+    for (position, job) in stream.jobs()?.enumerate() {
+        let cells = cells(position, &job?, cluster, queues);
         used.iter_mut().zip(&cells).for_each(|(used, cell)| *used |= !cell.is_empty());
     }
     used[..3].fill(true);
-    let line = |cells: &[String]| {
+    let mut table = csv::Writer::from_writer(out);
+    let failed = |error: csv::Error| failed(io::Error::from(error));
+    let mut line = |cells: &[String]| {
         let cells = cells.iter().zip(used).filter(|(_, used)| *used);
-        cells.map(|(cell, _)| quoted(cell)).collect::<Vec<_>>().join(",")
+        table.write_record(cells.map(|(cell, _)| on_one_line(cell).into_owned()))
     };
-    writeln!(out, "{}", line(&column::ALL.iter().copied().map(String::from).collect::<Vec<_>>()))?;
-    for (position, job) in workload.jobs.iter().enumerate() {
-        writeln!(out, "{}", line(&cells(position, job, cluster, queues)))?;
+    line(&column::ALL.iter().copied().map(String::from).collect::<Vec<_>>()).map_err(failed)?;
+    for (position, job) in stream.jobs()?.enumerate() {
+        line(&cells(position, &job?, cluster, queues)).map_err(failed)?;
     }
-    Ok(())
+    table.flush().map_err(|error| failed(error.into()))
 }
 
 /// Line ends would end the row, and zero bytes the reading; names do not need them.
-fn quoted(cell: &str) -> String {
-    let cell = cell.replace(['\n', '\r', '\0'], " ");
-    if cell.contains([',', '"']) { format!("\"{}\"", cell.replace('"', "\"\"")) } else { cell }
+fn on_one_line(cell: &str) -> Cow<'_, str> {
+    match cell.contains(['\n', '\r', '\0']) {
+        true => cell.replace(['\n', '\r', '\0'], " ").into(),
+        false => cell.into(),
+    }
 }
 
 fn cells(position: usize, job: &TrueJob, cluster: &Cluster, queues: &QueueTree) -> Vec<String> {

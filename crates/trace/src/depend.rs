@@ -51,7 +51,7 @@ fn ids(file: &str, jobs: &[Pending]) -> Result<HashMap<Name, usize>, Error> {
         let Some(id) = &job.id else { continue };
         if let Some(first) = ids.insert(id.clone(), index) {
             let expected = format!("ids that differ (line {} has the same)", jobs[first].line);
-            return Err(fault(file, job, "id", expected, shown(id)));
+            return Err(fault(file, job.line, "id", expected, shown(id)));
         }
     }
     Ok(ids)
@@ -61,7 +61,7 @@ fn ids(file: &str, jobs: &[Pending]) -> Result<HashMap<Name, usize>, Error> {
 fn needs(file: &str, jobs: &[Pending], ids: &HashMap<Name, usize>) -> Result<Vec<Vec<usize>>, Error> {
     let of_job = |job: &Pending| {
         let index = |id: &Name| {
-            let unknown = || fault(file, job, "after", "ids of other jobs in this file", shown(id));
+            let unknown = || fault(file, job.line, "after", "ids of other jobs in this file", shown(id));
             ids.get(id).copied().ok_or_else(unknown)
         };
         job.after.iter().map(index).collect()
@@ -78,7 +78,7 @@ fn check_cycles(file: &str, jobs: &[Pending], needs: &[Vec<usize>]) -> Result<()
     }
     names.push(name(&cycle[0]));
     let found = format!("the cycle {}", names.join(" after "));
-    Err(fault(file, &jobs[cycle[0]], "after", "jobs that do not wait for one another", found))
+    Err(fault(file, jobs[cycle[0]].line, "after", "jobs that do not wait for one another", found))
 }
 
 /// Jobs that wait for one another, from the first in the file on; each waits for the next and the last for the first.
@@ -121,11 +121,11 @@ fn check_times(file: &str, jobs: &[Pending], needs: &[Vec<usize>], positions: &[
             true => format!("{id}, submitted in the same moment but further down, on line {}", jobs[later].line),
             false => format!("{id}, submitted later, on line {}", jobs[later].line),
         };
-        return Err(fault(file, job, "after", "jobs submitted before this one", found));
+        return Err(fault(file, job.line, "after", "jobs submitted before this one", found));
     }
     Ok(())
 }
 
-fn fault(file: &str, job: &Pending, column: &str, expected: impl Into<String>, found: String) -> Error {
-    Error::Field { file: file.into(), line: job.line, column: column.into(), expected: expected.into(), found }
+pub(crate) fn fault(file: &str, line: u64, column: &str, expected: impl Into<String>, found: String) -> Error {
+    Error::Field { file: file.into(), line, column: column.into(), expected: expected.into(), found }
 }

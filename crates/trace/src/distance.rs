@@ -4,7 +4,8 @@ use serde::Serialize;
 
 use crate::inspect::Observed;
 
-/// Kolmogorov–Smirnov distances: the largest difference between two distribution functions, from 0 (alike) to 1.
+/// Kolmogorov–Smirnov distances: the largest difference between two distribution functions, from 0 (alike) to 1. Where
+/// there are too many jobs to know every value, of values known to within a class.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Distances {
     pub durations: f64,
@@ -30,19 +31,18 @@ pub struct Aligned {
 
 impl Distances {
     pub fn between(one: &Observed, other: &Observed) -> Distances {
-        let gaps = |observed: &Observed| observed.gaps_s();
-        let (of_one, of_other) = (gaps(one), gaps(other));
+        let (of_one, of_other) = (one.gaps_s.sorted(), other.gaps_s.sorted());
         let some = !of_one.is_empty() && !of_other.is_empty();
         let (mine, theirs) = (one.profile(), other.profile());
         Distances {
-            durations: ks(one.durations_s.clone(), other.durations_s.clone()),
-            gpus: ks(one.gpus.clone(), other.gpus.clone()),
+            durations: ks(one.durations_s.sorted(), other.durations_s.sorted()),
+            gpus: ks(one.gpus.sorted(), other.gpus.sorted()),
             gaps_over_median: over_median(&of_one)
                 .zip(over_median(&of_other))
                 .map(|(of_one, of_other)| ks(of_one, of_other)),
             gaps: some.then(|| ks(of_one, of_other)),
             daily_profile_correlation: correlation(&mine, &theirs),
-            daily_profile_best: aligned(&mine, &other.minutes()),
+            daily_profile_best: aligned(&mine, other.minutes()),
         }
     }
 }

@@ -9,12 +9,17 @@ use crate::error::{Error, shown, suggestion};
 use crate::like::load_like;
 use crate::readers::{FORMATS, read};
 use crate::synthetic::Synthetic;
+use crate::training::{self, Training};
 
 /// Generators and formats that [`load_workload`] knows, with what they stand for.
-pub const WORKLOADS: [(&str, &str); 19] = [
+pub const WORKLOADS: [(&str, &str); 23] = [
     ("demo", "a mixed day of 400 jobs for about 64 GPUs"),
-    ("philly-like", "10,000 rigid jobs with the sizes and run times of the Philly trace"),
     ("steady", "10,000 rigid jobs of moderate length in a steady flow"),
+    ("training", "200 trainings of real models that adapt to the GPUs they get, for about 64 GPUs"),
+    ("like-philly", "10,000 jobs like those of Microsoft's Philly clusters in 2017"),
+    ("like-helios-venus", "10,000 jobs like those of SenseTime's Venus cluster in 2020"),
+    ("like-pai", "10,000 jobs like those of Alibaba's PAI cluster in 2020"),
+    ("like-acme", "10,000 jobs like those of Shanghai AI Laboratory's Seren cluster in 2023"),
     ("auto:PATH", "a file in any of the formats below, told from how it begins"),
     ("csv:PATH", "a table of jobs in Moira's layout"),
     ("sacct:PATH", "Slurm's history, from `sacct --parsable2`"),
@@ -26,8 +31,8 @@ pub const WORKLOADS: [(&str, &str); 19] = [
     ("acme:PATH", "Shanghai AI Laboratory's Acme trace"),
     ("gavel:PATH", "a trace of Gavel's programs (needs throughputs)"),
     ("shockwave:PATH", "a trace of Shockwave's program"),
-    ("pollux:PATH", "a workload of Pollux (needs durations)"),
-    ("sia:PATH", "a workload of Sia (needs durations)"),
+    ("pollux:PATH", "a workload of Pollux, which names real models"),
+    ("sia:PATH", "a workload of Sia, which names real models"),
     ("tiresias:PATH", "a trace of the Tiresias simulator, or of Muri's"),
     ("chronus:PATH", "a trace of Chronus, with deadlines"),
     ("elasticflow:PATH", "a trace of ElasticFlow, or of the ITP clusters"),
@@ -45,8 +50,11 @@ pub fn load_workload(text: &str, cluster: &Cluster, queues: &QueueTree, seed: u6
     }
     let mut synthetic = match (name, rest) {
         _ if name.starts_with("like-") => return load_like(text, cluster, queues, seed),
+        (training::GENERATOR, _) => {
+            let workload = Training::parse(rest)?.generate(cluster, queues, seed)?;
+            return Ok(Workload { name: text.into(), ..workload });
+        }
         ("demo", _) => Synthetic::demo(),
-        ("philly-like", _) => Synthetic::philly_like(),
         ("steady", _) => Synthetic::steady(),
         _ => return Err(unknown(text, name)),
     };
@@ -139,9 +147,20 @@ mod tests {
     fn names_that_mean_nothing_list_those_that_do() {
         let known = WORKLOADS.map(|(name, _)| name).join(", ");
         let known = format!("(known: {known})");
-        assert_eq!(fault("phily-like"), format!("unknown workload `phily-like`; did you mean `philly-like`? {known}"));
+        assert_eq!(fault("stedy"), format!("unknown workload `stedy`; did you mean `steady`? {known}"));
         assert_eq!(fault("csv"), format!("unknown workload `csv`; did you mean `csv:PATH`? {known}"));
         assert_eq!(fault("jobs.xls"), format!("unknown workload `jobs.xls` {known}"));
+    }
+
+    #[test]
+    fn every_generator_is_listed_and_documented() {
+        let page = include_str!("../../../docs/workloads.md");
+        let generators = crate::LIKENESSES.iter().map(|(name, _)| format!("like-{name}"));
+        for name in generators.chain(["demo".into(), "steady".into(), "training".into()]) {
+            assert!(WORKLOADS.iter().any(|(known, _)| *known == name), "{name} is not listed");
+            assert!(page.contains(&format!("workload `{name}`")), "docs/workloads.md does not describe {name}");
+            assert!(!load(&format!("{name}:jobs=50")).unwrap().jobs.is_empty());
+        }
     }
 
     #[test]

@@ -1,23 +1,38 @@
 //! What of a workload is no longer the same after it was written and read again.
 
+use cluster::Name;
 use perf::{Rates, Speed, TrueJob, Truth};
 
-use crate::Workload;
+use crate::error::Error;
+use crate::stream::Stream;
 
 /// Rates are written in decimals of seconds and read back by division.
 const ROUNDING: f64 = 1e-6;
 
 /// What differs, one line for every field; nothing if every job is the same up to rounding.
-pub fn losses(written: &Workload, read: &Workload) -> Vec<String> {
-    if written.jobs.len() != read.jobs.len() {
-        return vec![format!("jobs: {} written, {} read", written.jobs.len(), read.jobs.len())];
+pub fn losses(written: &Stream<'_>, read: &Stream<'_>) -> Result<Vec<String>, Error> {
+    if written.len() != read.len() {
+        return Ok(vec![format!("jobs: {} written, {} read", written.len(), read.len())]);
     }
-    FIELDS.iter().filter_map(|(field, same)| loss(field, *same, written, read)).collect()
+    let mut differing: [(u64, Option<Name>); FIELDS.len()] = Default::default();
+    for (one, other) in written.jobs()?.zip(read.jobs()?) {
+        let (one, other) = (one?, other?);
+        for ((_, same), (count, first)) in FIELDS.iter().zip(&mut differing) {
+            if !same(&one, &other) {
+                *count += 1;
+                first.get_or_insert_with(|| one.spec.name.clone());
+            }
+        }
+    }
+    let line = |((field, _), (count, first)): (&(&str, Same), (u64, Option<Name>))| {
+        Some(format!("{field} of {count} jobs, of which the first is {}", first?))
+    };
+    Ok(FIELDS.iter().zip(differing).filter_map(line).collect())
 }
 
 type Same = fn(&TrueJob, &TrueJob) -> bool;
 
-const FIELDS: [(&str, Same); 16] = [
+const FIELDS: [(&str, Same); 17] = [
     ("submission", |a, b| a.submitted == b.submitted),
     ("name", |a, b| a.spec.name == b.spec.name),
     ("user", |a, b| a.spec.user == b.spec.user),
@@ -33,14 +48,9 @@ const FIELDS: [(&str, Same); 16] = [
     ("user's estimate", |a, b| a.spec.expected == b.spec.expected),
     ("skew", |a, b| a.spec.skew == b.spec.skew),
     ("cost of interruptions", |a, b| a.spec.recovery == b.spec.recovery && a.truth.start_up == b.truth.start_up),
+    ("course of training", |a, b| a.truth.course == b.truth.course),
     ("speed", |a, b| near(&a.truth.speed, &b.truth.speed) && near(&a.speed, &b.speed)),
 ];
-
-fn loss(field: &str, same: Same, written: &Workload, read: &Workload) -> Option<String> {
-    let differing = || written.jobs.iter().zip(&read.jobs).filter(|(one, other)| !same(one, other));
-    let (first, _) = differing().next()?;
-    Some(format!("{field} of {} jobs, of which the first is {}", differing().count(), first.spec.name))
-}
 
 fn near_truth(one: &Truth, other: &Truth) -> bool {
     let (one, other) = (one.iterations as f64, other.iterations as f64);
@@ -56,5 +66,9 @@ fn near(one: &Speed, other: &Speed) -> bool {
         }
         _ => false,
     };
-    rates && one.scaling == other.scaling && one.gradients == other.gradients && one.noise_scale == other.noise_scale
+    rates
+        && one.scaling == other.scaling
+        && one.gradients == other.gradients
+        && one.noise_scale == other.noise_scale
+        && one.adaptation == other.adaptation
 }

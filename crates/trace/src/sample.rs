@@ -15,6 +15,7 @@ use rand_chacha::ChaCha8Rng;
 use crate::Workload;
 use crate::error::{Error, shown};
 use crate::inspect::run_time_s;
+use crate::stream::Stream;
 
 const DAY: Span = Span::from_hours(24);
 
@@ -60,45 +61,48 @@ pub enum Rate {
 
 /// The chosen part of a workload. Jobs no longer wait for others that were left out; `assumptions` say what was done.
 pub fn sample(workload: &Workload, sampling: &Sampling, cluster: &Cluster) -> Result<Workload, Error> {
-    sampling.check()?;
-    let fault = |what: String| Error::Workload { name: workload.name.clone(), what };
-    let mut steps = Vec::new();
-    let mut kept = sampling.fitting(workload, cluster, &mut steps);
-    let length = sampling.part.apply(&mut kept, &mut steps);
-    if kept.is_empty() {
-        return Err(fault(format!("expected jobs in the part asked for, found none ({})", steps.join("; "))));
-    }
-    let mut random = ChaCha8Rng::seed_from_u64(sampling.seed);
-    if let Some(share) = sampling.thin {
-        kept.retain(|_| random.random::<f64>() < share);
-        steps.push(format!("thinned to a share of {share} (seed {}): {} jobs", sampling.seed, kept.len()));
-    }
-    if let Some(jobs) = sampling.jobs {
-        if kept.len() < jobs {
-            return Err(fault(format!("expected at least {jobs} jobs to choose from, found {}", kept.len())));
-        }
-        kept = choose(kept, jobs, &mut random);
-        steps.push(format!("{jobs} jobs at random (seed {})", sampling.seed));
-    }
-    if let Some(rate) = sampling.rate {
-        steps.push(rate.apply(&mut kept, length, &mut random).map_err(fault)?);
-    }
-    if kept.is_empty() {
-        return Err(fault(format!("expected at least one job to be left, found none ({})", steps.join("; "))));
-    }
-    let mut assumptions = workload.assumptions.clone();
-    assumptions.push(format!("sampled from {} jobs: {}", workload.jobs.len(), steps.join("; ")));
-    Ok(Workload { name: workload.name.clone(), jobs: rebuilt(workload, &kept, &mut assumptions), assumptions })
+    Stream::of(workload.clone()).sample(sampling, cluster)?.collect()
 }
 
 /// A job that is still there: its place in the workload and when it is submitted now.
 #[derive(Debug, Clone, Copy)]
-struct Kept {
-    index: usize,
-    at: Time,
+pub(crate) struct Chosen {
+    pub(crate) index: u32,
+    pub(crate) at: Time,
 }
 
 impl Sampling {
+    /// The jobs chosen, in order of submission, and how; sixteen bytes for each that fits the conditions.
+    pub(crate) fn choose(&self, stream: &Stream<'_>, cluster: &Cluster) -> Result<(Vec<Chosen>, String), Error> {
+        self.check()?;
+        let fault = |what: String| Error::Workload { name: stream.name().into(), what };
+        let mut steps = Vec::new();
+        let mut kept = self.fitting(stream, cluster, &mut steps)?;
+        let length = self.part.apply(&mut kept, &mut steps);
+        if kept.is_empty() {
+            return Err(fault(format!("expected jobs in the part asked for, found none ({})", steps.join("; "))));
+        }
+        let mut random = ChaCha8Rng::seed_from_u64(self.seed);
+        if let Some(share) = self.thin {
+            kept.retain(|_| random.random::<f64>() < share);
+            steps.push(format!("thinned to a share of {share} (seed {}): {} jobs", self.seed, kept.len()));
+        }
+        if let Some(jobs) = self.jobs {
+            if kept.len() < jobs {
+                return Err(fault(format!("expected at least {jobs} jobs to choose from, found {}", kept.len())));
+            }
+            kept = choose(kept, jobs, &mut random);
+            steps.push(format!("{jobs} jobs at random (seed {})", self.seed));
+        }
+        if let Some(rate) = self.rate {
+            steps.push(rate.apply(&mut kept, length, &mut random).map_err(fault)?);
+        }
+        if kept.is_empty() {
+            return Err(fault(format!("expected at least one job to be left, found none ({})", steps.join("; "))));
+        }
+        Ok((kept, format!("sampled from {} jobs: {}", stream.len(), steps.join("; "))))
+    }
+
     fn check(&self) -> Result<(), Error> {
         let fault = |what: String| Err(Error::Name(what));
         match self.part {
@@ -128,28 +132,31 @@ impl Sampling {
         Ok(())
     }
 
-    fn fitting(&self, workload: &Workload, cluster: &Cluster, steps: &mut Vec<String>) -> Vec<Kept> {
+    fn fitting(&self, stream: &Stream<'_>, cluster: &Cluster, steps: &mut Vec<String>) -> Result<Vec<Chosen>, Error> {
         let least = self.min_duration.unwrap_or(Span::ZERO).as_secs_f64();
         let most = self.max_gpu_hours.unwrap_or(f64::INFINITY);
         let fits = |job: &TrueJob| {
             let duration = run_time_s(job, cluster);
             duration >= least && job.spec.min_gpus().as_f64() * duration / 3600.0 < most
         };
-        let jobs = workload.jobs.iter().enumerate().filter(|(_, job)| fits(job));
-        let kept: Vec<Kept> = jobs.map(|(index, job)| Kept { index, at: job.submitted }).collect();
+        let mut kept = Vec::new();
+        for (index, job) in (0..).zip(stream.jobs()?) {
+            let job = job?;
+            kept.extend(fits(&job).then_some(Chosen { index, at: job.submitted }));
+        }
         if let Some(least) = self.min_duration {
             steps.push(format!("only jobs of at least {least}"));
         }
         if let Some(most) = self.max_gpu_hours {
             steps.push(format!("only jobs of less than {most} GPU hours"));
         }
-        kept
+        Ok(kept)
     }
 }
 
 impl Part {
     /// Leaves the jobs of this part, counted from its start, and says how long it is.
-    fn apply(self, kept: &mut Vec<Kept>, steps: &mut Vec<String>) -> Span {
+    fn apply(self, kept: &mut Vec<Chosen>, steps: &mut Vec<String>) -> Span {
         match self {
             Part::All => {
                 let first = kept.first().map_or(Time::ZERO, |kept| kept.at);
@@ -181,14 +188,14 @@ impl Part {
 }
 
 /// Jobs from the start on and before the end, counted from the start.
-fn cut(kept: &mut Vec<Kept>, start: Span, end: Span) {
+fn cut(kept: &mut Vec<Chosen>, start: Span, end: Span) {
     let (from, to) = (Time::ZERO + start, Time::ZERO + end);
     kept.retain(|kept| from <= kept.at && (kept.at < to || end == Span::MAX));
     kept.iter_mut().for_each(|kept| kept.at = Time::ZERO + (kept.at - from));
 }
 
 /// Where a window of this length holds most jobs: the earliest such moment at which one is submitted.
-fn busiest(kept: &[Kept], length: Span) -> Time {
+fn busiest(kept: &[Chosen], length: Span) -> Time {
     let (mut best, mut most, mut end) = (Time::ZERO, 0, 0);
     for (first, job) in kept.iter().enumerate() {
         while end < kept.len() && kept[end].at < job.at + length {
@@ -202,7 +209,7 @@ fn busiest(kept: &[Kept], length: Span) -> Time {
 }
 
 /// So many of them, in their order.
-fn choose(mut kept: Vec<Kept>, jobs: usize, random: &mut ChaCha8Rng) -> Vec<Kept> {
+fn choose(mut kept: Vec<Chosen>, jobs: usize, random: &mut ChaCha8Rng) -> Vec<Chosen> {
     for place in 0..jobs {
         let other = random.random_range(place..kept.len());
         kept.swap(place, other);
@@ -213,7 +220,7 @@ fn choose(mut kept: Vec<Kept>, jobs: usize, random: &mut ChaCha8Rng) -> Vec<Kept
 }
 
 impl Rate {
-    fn apply(self, kept: &mut Vec<Kept>, length: Span, random: &mut ChaCha8Rng) -> Result<String, String> {
+    fn apply(self, kept: &mut Vec<Chosen>, length: Span, random: &mut ChaCha8Rng) -> Result<String, String> {
         let hours = length.as_secs_f64() / 3600.0;
         if hours == 0.0 {
             return Err("expected jobs over some time to have a rate, found all in one moment".into());
@@ -241,29 +248,68 @@ impl Rate {
     }
 }
 
-/// The jobs as they are submitted now; `after` and deadlines follow.
-fn rebuilt(workload: &Workload, kept: &[Kept], assumptions: &mut Vec<String>) -> Vec<TrueJob> {
-    let places: HashMap<usize, u32> =
-        kept.iter().enumerate().map(|(place, kept)| (kept.index, u32::try_from(place).unwrap_or(u32::MAX))).collect();
-    let mut freed = 0;
-    let mut jobs = Vec::with_capacity(kept.len());
-    for (place, Kept { index, at }) in kept.iter().enumerate() {
-        let mut job = workload.jobs[*index].clone();
-        if job.spec.deadline.is_some() || !job.spec.after.is_empty() {
-            let mut draft = JobDraft::from((*job.spec).clone());
-            draft.deadline = draft.deadline.map(|deadline| *at + deadline.since(job.submitted));
-            let still = |need: &ClaimId| places.get(&(need.0 as usize)).copied().filter(|&now| (now as usize) < place);
-            draft.after = draft.after.iter().filter_map(still).map(ClaimId).collect();
-            freed += usize::from(draft.after.len() < job.spec.after.len());
-            job.spec = Arc::new(draft.build().expect("a job stays sound when it is moved"));
+/// The chosen of all jobs, as they are submitted now. Both are in the same order.
+pub(crate) fn jobs_of<'s>(
+    all: impl Iterator<Item = Result<TrueJob, Error>> + 's,
+    chosen: &'s [Chosen],
+) -> impl Iterator<Item = Result<TrueJob, Error>> + 's {
+    let mut next = 0;
+    (0..).zip(all).filter_map(move |(index, job)| {
+        let Chosen { at, .. } = *chosen.get(next).filter(|chosen| chosen.index == index || job.is_err())?;
+        next += 1;
+        Some(job.map(|job| moved(&job, at, next - 1, |need| place_of(chosen, need)).0))
+    })
+}
+
+/// How many of the chosen no longer wait for all they waited for.
+pub(crate) fn freed(all: impl Iterator<Item = Result<TrueJob, Error>>, chosen: &[Chosen]) -> Result<u64, Error> {
+    let (mut next, mut freed) = (0, 0);
+    for (index, job) in (0..).zip(all) {
+        let job = job?;
+        if chosen.get(next).is_some_and(|chosen| chosen.index == index) {
+            let stays = |need: &ClaimId| place_of(chosen, *need).is_some();
+            freed += u64::from(!job.spec.after.iter().all(stays));
+            next += 1;
         }
-        job.submitted = *at;
-        jobs.push(job);
     }
-    if freed > 0 {
-        assumptions.push(format!("{freed} jobs no longer wait for jobs that are left out or come later now"));
+    Ok(freed)
+}
+
+fn place_of(chosen: &[Chosen], need: ClaimId) -> Option<usize> {
+    chosen.binary_search_by_key(&need.0, |chosen| chosen.index).ok()
+}
+
+/// The same of jobs that change places, and how many are freed.
+pub(crate) fn rearranged(
+    all: impl Iterator<Item = Result<TrueJob, Error>>,
+    chosen: &[Chosen],
+) -> Result<(Vec<TrueJob>, u64), Error> {
+    let places: HashMap<u32, usize> = chosen.iter().enumerate().map(|(place, chosen)| (chosen.index, place)).collect();
+    let mut found: Vec<Option<TrueJob>> = vec![None; chosen.len()];
+    let mut freed = 0;
+    for (index, job) in (0..).zip(all) {
+        let job = job?;
+        let Some(&place) = places.get(&index) else { continue };
+        let (job, waits_less) = moved(&job, chosen[place].at, place, |need| places.get(&need.0).copied());
+        freed += u64::from(waits_less);
+        found[place] = Some(job);
     }
-    jobs
+    Ok((found.into_iter().flatten().collect(), freed))
+}
+
+/// A job as it is submitted now, and whether it waits for fewer; `after` and the deadline follow.
+fn moved(job: &TrueJob, at: Time, place: usize, place_of: impl Fn(ClaimId) -> Option<usize>) -> (TrueJob, bool) {
+    let mut moved = TrueJob { submitted: at, ..job.clone() };
+    let mut waits_less = false;
+    if job.spec.deadline.is_some() || !job.spec.after.is_empty() {
+        let mut draft = JobDraft::from((*job.spec).clone());
+        draft.deadline = draft.deadline.map(|deadline| at + deadline.since(job.submitted));
+        let still = |need: &ClaimId| place_of(*need).filter(|&now| now < place).map(|now| ClaimId(now as u32));
+        draft.after = draft.after.iter().filter_map(still).collect();
+        waits_less = draft.after.len() < job.spec.after.len();
+        moved.spec = Arc::new(draft.build().expect("a job stays sound when it is moved"));
+    }
+    (moved, waits_less)
 }
 
 /// A length of time as people write it: `90`, `90s`, `8h`, `1d12h`, `1.5h`; a bare number is seconds.

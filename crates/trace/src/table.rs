@@ -1,5 +1,8 @@
 //! Rows of a text table, plain or compressed, read in bounded memory. Knows quoting and line ends, not what the columns
 //! mean.
+//!
+//! Lines are split here and not by the crate `csv`, which takes any bytes for a table: it joins what follows a closing quote
+//! to the cell, and reads on to the end of the file if a quote is never closed, where we name the line.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -24,6 +27,33 @@ pub(crate) struct Layout {
     pub(crate) required: usize,
     pub(crate) separator: Separator,
     pub(crate) header: Header,
+}
+
+/// Columns of a layout: a constant for the place of each, and a list of what they are called.
+macro_rules! columns {
+    (@place $visible:vis, $at:expr;) => {};
+    (@place $visible:vis, $at:expr; $name:ident $($rest:ident)*) => {
+        #[allow(dead_code)]
+        $visible const $name: usize = $at;
+        $crate::table::columns!(@place $visible, $at + 1; $($rest)*);
+    };
+    ($visible:vis $all:ident: $($name:ident = $text:literal),* $(,)?) => {
+        $visible const $all: &[&str] = &[$($text),*];
+        $crate::table::columns!(@place $visible, 0; $($name)*);
+    };
+}
+pub(crate) use columns;
+
+impl Layout {
+    /// Commas, and a header that may name other columns as well.
+    pub(crate) const fn named(columns: &'static [&'static str], required: usize) -> Layout {
+        Layout { columns, required, separator: Separator::Comma, header: Header::Loose }
+    }
+
+    /// All of these columns, usually without a header.
+    pub(crate) const fn bare(columns: &'static [&'static str], separator: Separator) -> Layout {
+        Layout { columns, required: columns.len(), separator, header: Header::Optional }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

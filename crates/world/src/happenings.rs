@@ -11,16 +11,27 @@ use crate::script::Occurrence;
 pub(crate) enum Happening {
     /// All workers of the run are up.
     Begun(Run),
-    /// The run reaches its end, unless its rate has changed since this was expected.
-    Finished(Run, u32),
+    /// The run reaches its end, the end of an epoch, or the time of its next report, unless its rate has changed since
+    /// this was expected.
+    Reached(Run, u32, Stop),
     Crashed(Run),
     /// The run has stopped, with so many iterations saved.
     Stopped(Run, u64),
+    /// A node that was ordered is there.
+    Rented,
     NodeFailed(NodeId),
     NodeRepaired(NodeId),
     GpuFailed(NodeId, u8),
     GpuRepaired(NodeId, u8),
     Scripted(Box<Occurrence>),
+}
+
+/// Up to where a run goes on unchanged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stop {
+    End,
+    Epoch,
+    Report,
 }
 
 #[derive(Debug, Default)]
@@ -46,8 +57,15 @@ impl Happenings {
         self.heap.peek().map(|entry| entry.at)
     }
 
-    pub(crate) fn pop_until(&mut self, now: Time) -> Option<Happening> {
-        self.heap.peek().filter(|entry| entry.at <= now)?;
+    /// How many were ever added.
+    pub(crate) fn added(&self) -> u64 {
+        self.added
+    }
+
+    /// The next by `now`, if it is one of the first `known` that were added: what happens at this moment because of
+    /// something else at this moment comes after everybody has heard of that.
+    pub(crate) fn pop_until(&mut self, now: Time, known: u64) -> Option<Happening> {
+        self.heap.peek().filter(|entry| entry.at <= now && entry.number < known)?;
         self.heap.pop().map(|entry| entry.happening)
     }
 }

@@ -10,7 +10,7 @@ mod script;
 
 use std::sync::Arc;
 
-use cluster::{ClaimId, Cluster, Devices, Invalid, NodeId, Span, Time};
+use cluster::{ClaimId, Cluster, Devices, Invalid, NodeDraft, NodeId, Run, Span, Time};
 use engine::{Command, Event, Input, Request};
 pub use perf::Interference;
 use perf::{TrueJob, Truth};
@@ -18,7 +18,7 @@ use plan::{Availability, FailureCause};
 
 use crate::faults::FaultSource;
 pub use crate::faults::Faults;
-use crate::happenings::{Happening, Happenings};
+use crate::happenings::{Happening, Happenings, Stop};
 pub use crate::runs::useful_share;
 use crate::runs::{Runs, Stage};
 pub use crate::script::{Occurrence, Script};
@@ -32,6 +32,7 @@ pub struct World {
     runs: Runs,
     happenings: Happenings,
     faults: FaultSource,
+    cloud: Option<Cloud>,
     nodes: Vec<Machine>,
     /// Reports that are due at once.
     outbox: Vec<Input>,
@@ -46,12 +47,46 @@ struct Machine {
 }
 
 /// What a world is made of besides its cluster and its jobs.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Circumstances {
     pub seed: u64,
     pub faults: Faults,
     pub interference: Interference,
     pub script: Script,
+    /// Where nodes can be rented.
+    pub cloud: Option<Cloud>,
+    /// How often a job that is tuned says how it is doing; aligned to time zero.
+    pub report_every: Span,
+    /// Epochs end on whole seconds, as in the simulators of Pollux and Sia.
+    pub whole_seconds: bool,
+    /// A job that moves to other GPUs in the same shape loses nothing, as in the simulator of Sia.
+    pub free_moves: bool,
+    /// The nodes of a job follow each other by their workers, most first, and not by their number: the order in which the
+    /// policies that Pollux was compared with take them, and on which measured step times depend.
+    pub most_workers_first: bool,
+}
+
+/// What can be rented: nodes like this one, each some time after it was asked for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Cloud {
+    pub node: NodeDraft,
+    pub delay: Span,
+}
+
+impl Default for Circumstances {
+    fn default() -> Circumstances {
+        Circumstances {
+            seed: 0,
+            faults: Faults::default(),
+            interference: Interference::default(),
+            script: Script::default(),
+            cloud: None,
+            report_every: Span::from_secs(60),
+            whole_seconds: false,
+            free_moves: false,
+            most_workers_first: false,
+        }
+    }
 }
 
 impl World {
@@ -60,9 +95,10 @@ impl World {
         circumstances.interference.check()?;
         assert!(jobs.is_sorted_by_key(|job| job.submitted), "jobs come in order of submission");
         let mut world = World {
-            runs: Runs::new(jobs.len(), circumstances.interference),
+            runs: Runs::new(jobs.len(), circumstances),
             nodes: vec![Machine { availability: Availability::Open, broken: Devices::NONE }; cluster.node_count()],
             faults: FaultSource::new(circumstances.faults, circumstances.seed),
+            cloud: circumstances.cloud.clone(),
             submitted: 0,
             happenings: Happenings::default(),
             outbox: Vec::new(),
@@ -97,7 +133,8 @@ impl World {
             let next = [at_once, arrival, self.happenings.next_time(), wakeup].into_iter().flatten().min()?;
             self.now = self.now.max(next);
             let mut batch = std::mem::take(&mut self.outbox);
-            while let Some(happening) = self.happenings.pop_until(self.now) {
+            let known = self.happenings.added();
+            while let Some(happening) = self.happenings.pop_until(self.now, known) {
                 self.happen(happening, &mut batch);
             }
             while let Some(job) = self.jobs.get(self.submitted).filter(|job| job.submitted <= self.now) {
@@ -115,12 +152,15 @@ impl World {
     /// Does as told. The same command twice does no harm.
     pub fn carry_out(&mut self, now: Time, command: &Command) {
         match command {
-            Command::Launch { run, allotment, .. } => {
+            Command::Launch { run, allotment, tuning, .. } => {
                 if self.runs.knows(*run) {
                     return;
                 }
                 let job = &self.jobs[run.claim.0 as usize];
-                self.runs.launch(*run, allotment.clone());
+                let moved = self.runs.moved(now, run.claim, &allotment.placement, &self.cluster);
+                let restart = if run.attempt == 1 { job.truth.start_up } else { job.spec.recovery.restart_cost };
+                let begins = now + moved.unwrap_or(restart);
+                self.runs.launch(*run, allotment.clone(), *tuning, begins);
                 let usable = |slot: &cluster::Slot| {
                     let machine = self.nodes[slot.node.0 as usize];
                     machine.availability == Availability::Open && !machine.broken.overlaps(slot.slices.devices)
@@ -129,14 +169,25 @@ impl World {
                     let (why, done) = (FailureCause::NodeLost, self.runs.lose(run.claim));
                     self.outbox.push(Input::Report(Event::RunFailed { run: *run, why, done }));
                 } else if !self.faults.start_hangs(*run) {
-                    let delay = if run.attempt == 1 { job.truth.start_up } else { job.spec.recovery.restart_cost };
-                    self.happenings.add(now + delay, Happening::Begun(*run));
+                    self.happenings.add(begins, Happening::Begun(*run));
+                }
+            }
+            Command::Provision { count } => {
+                if let Some(cloud) = &self.cloud {
+                    (0..*count).for_each(|_| self.happenings.add(now + cloud.delay, Happening::Rented));
+                }
+            }
+            Command::Release { node } => self.nodes[node.0 as usize].availability = Availability::Removed,
+            Command::Retune { run, tuning } => {
+                let job = &self.jobs[run.claim.0 as usize];
+                if self.runs.retune(now, *run, *tuning, job, &self.cluster) {
+                    self.schedule_next(run.claim);
                 }
             }
             Command::Stop { run, grace } => {
                 let job = &self.jobs[run.claim.0 as usize];
                 let nodes = self.runs.shared_nodes(run.claim);
-                if let Some((after, done)) = self.runs.stop(now, *run, job, *grace) {
+                if let Some((after, done)) = self.runs.stop(now, *run, job, *grace, &self.cluster) {
                     self.reschedule(now, &nodes);
                     self.happenings.add(now + after, Happening::Stopped(*run, done));
                 }
@@ -153,16 +204,13 @@ impl World {
                     if let Some(crash) = self.faults.crash_after(run) {
                         self.happenings.add(self.now + crash, Happening::Crashed(run));
                     }
-                    self.schedule_finish(run.claim);
+                    self.schedule_next(run.claim);
                     self.reschedule(self.now, &self.runs.shared_nodes(run.claim));
                 }
             }
-            Happening::Finished(run, version) => {
+            Happening::Reached(run, version, stop) => {
                 if self.runs.is_at(run, version) {
-                    let nodes = self.runs.shared_nodes(run.claim);
-                    self.runs.remove(run.claim);
-                    self.reschedule(self.now, &nodes);
-                    batch.push(Input::Report(Event::RunFinished { run }));
+                    self.reach(run, stop, batch);
                 }
             }
             Happening::Crashed(run) => {
@@ -175,6 +223,12 @@ impl World {
                     self.runs.remove(run.claim);
                     batch.push(Input::Report(Event::RunStopped { run, done }));
                 }
+            }
+            Happening::Rented => {
+                let cloud = self.cloud.clone().expect("only a cloud rents");
+                let name = format!("{}{}", cloud.node.name, self.nodes.len());
+                let node = Box::new(NodeDraft { name, count: 1, ..cloud.node });
+                self.occur(Occurrence::Add { node, kinds: Vec::new() }, batch);
             }
             Happening::NodeFailed(node) => {
                 if self.nodes[node.0 as usize].availability == Availability::Open {
@@ -204,6 +258,20 @@ impl World {
             }
             Happening::Scripted(occurrence) => self.occur(*occurrence, batch),
         }
+    }
+
+    fn reach(&mut self, run: Run, stop: Stop, batch: &mut Vec<Input>) {
+        let job = &self.jobs[run.claim.0 as usize];
+        if stop != Stop::End {
+            let report = self.runs.advance(self.now, run.claim, stop, job, &self.cluster);
+            batch.push(Input::Report(Event::RunProgressed { run, report }));
+            self.schedule_next(run.claim);
+            return;
+        }
+        let nodes = self.runs.shared_nodes(run.claim);
+        self.runs.remove(run.claim);
+        self.reschedule(self.now, &nodes);
+        batch.push(Input::Report(Event::RunFinished { run }));
     }
 
     fn occur(&mut self, occurrence: Occurrence, batch: &mut Vec<Input>) {
@@ -269,24 +337,38 @@ impl World {
         self.reschedule(self.now, &nodes);
     }
 
-    fn schedule_finish(&mut self, claim: ClaimId) {
+    fn schedule_next(&mut self, claim: ClaimId) {
         let job = &self.jobs[claim.0 as usize];
-        if let Some((run, version, left)) = self.runs.time_left(claim, job) {
-            self.happenings.add(self.now + left, Happening::Finished(run, version));
+        if let Some((run, version, stop, after)) = self.runs.next_stop(claim, job) {
+            self.happenings.add(self.now + after, Happening::Reached(run, version, stop));
         }
     }
 
     /// Someone came or went on these nodes: the others there now run at another rate.
     fn reschedule(&mut self, now: Time, nodes: &[NodeId]) {
         for neighbour in self.runs.update_rates(now, nodes) {
-            self.schedule_finish(neighbour);
+            self.schedule_next(neighbour);
         }
     }
 }
 
 /// How long a job takes alone with so many workers on one node of this kind, from its first step to its last.
 pub fn isolated(job: &TrueJob, kind: Option<cluster::GpuKind>, workers: u32, cluster: &Cluster) -> Option<Span> {
+    let useful = useful_share(&job.spec);
+    if let (Some(course), Some(adaptation)) = (&job.truth.course, &job.speed.adaptation) {
+        let size = |(_, node): (NodeId, &cluster::Node)| (node.kind == kind).then_some(u32::from(node.gpus));
+        let largest = cluster.nodes().filter_map(size).max().filter(|&gpus| gpus > 0)?;
+        // Of the workers of an incomplete pipeline nobody has any use.
+        let workers = workers - workers % adaptation.on(kind?)?.stages;
+        let shape = cluster::Shape { kind, workers, nodes: workers.div_ceil(largest) };
+        let starts = std::iter::once(&0.0).chain(&course.epochs);
+        let epochs = starts.zip(&course.epochs).map(|(&start, &end)| {
+            let rate = course.best_rate(adaptation, shape, start)?;
+            Some((end - start) / (rate * useful))
+        });
+        return Some(runs::span_of(epochs.sum::<Option<f64>>()?));
+    }
     let shape = cluster::Shape { kind, workers, nodes: 1 };
     let rate = job.truth.speed.rate(&perf::Situation::shaped(&job.spec, shape, None, cluster))?;
-    Some(runs::span_of(job.truth.iterations as f64 / (rate * useful_share(&job.spec))))
+    Some(runs::span_of(job.truth.iterations as f64 / (rate * useful)))
 }

@@ -2,13 +2,20 @@
 
 use std::sync::Arc;
 
-use cluster::{ClaimId, Cluster, Devices, JobSpec, NodeId, Run, Span, Time};
-use perf::{Interference, Neighbours, Situation, TrueJob};
+use cluster::{ClaimId, Cluster, Devices, GpuKind, JobSpec, NodeId, Placement, Run, Span, Time};
+use perf::{Interference, Neighbours, Piece, Situation, StepReport, TrueJob, Tuning};
 use plan::Allotment;
+
+use crate::Circumstances;
+use crate::happenings::Stop;
 
 #[derive(Debug)]
 pub(crate) struct Runs {
     interference: Interference,
+    report_every: Span,
+    whole_seconds: bool,
+    free_moves: bool,
+    most_workers_first: bool,
     jobs: Vec<JobState>,
     /// Claims with a run on a node.
     on_node: Vec<Vec<ClaimId>>,
@@ -21,12 +28,27 @@ struct JobState {
     attempt: u32,
     /// Iterations that survive whatever happens.
     saved: f64,
+    /// Where it was stopped last, for a move that costs nothing.
+    left: Option<Left>,
+}
+
+#[derive(Debug, Clone)]
+struct Left {
+    at: Time,
+    place: (Option<GpuKind>, Vec<u32>),
+    /// What was still to come of its start.
+    starting: Span,
 }
 
 #[derive(Debug, Clone)]
 struct ActiveRun {
     allotment: Arc<Allotment>,
+    tuning: Option<Tuning>,
     stage: Stage,
+    /// When its first step comes, or came.
+    begins: Time,
+    /// The stretch of a measured course that it is in.
+    piece: Option<Piece>,
     /// Iterations at the anchor; since then progress is the rate times the time that has passed.
     at_anchor: f64,
     anchor: Time,
@@ -47,8 +69,16 @@ pub(crate) enum Stage {
 }
 
 impl Runs {
-    pub(crate) fn new(jobs: usize, interference: Interference) -> Runs {
-        Runs { interference, jobs: vec![JobState::default(); jobs], on_node: Vec::new() }
+    pub(crate) fn new(jobs: usize, circumstances: &Circumstances) -> Runs {
+        Runs {
+            interference: circumstances.interference,
+            report_every: circumstances.report_every,
+            whole_seconds: circumstances.whole_seconds,
+            free_moves: circumstances.free_moves,
+            most_workers_first: circumstances.most_workers_first,
+            jobs: vec![JobState::default(); jobs],
+            on_node: Vec::new(),
+        }
     }
 
     /// Whether this attempt, or a later one, was launched before.
@@ -72,7 +102,7 @@ impl Runs {
     }
 
     /// Workers are being started. What was left of an earlier run, one that never came up in time, is gone by then.
-    pub(crate) fn launch(&mut self, run: Run, allotment: Arc<Allotment>) {
+    pub(crate) fn launch(&mut self, run: Run, allotment: Arc<Allotment>, tuning: Option<Tuning>, begins: Time) {
         if self.current(run.claim).is_some() {
             self.remove(run.claim);
         }
@@ -87,6 +117,9 @@ impl Runs {
         job.attempt = run.attempt;
         job.run = Some(ActiveRun {
             allotment,
+            tuning,
+            begins,
+            piece: None,
             stage: Stage::Starting,
             at_anchor: job.saved,
             anchor: Time::ZERO,
@@ -102,10 +135,10 @@ impl Runs {
         if self.stage(run) != Some(Stage::Starting) {
             return false;
         }
+        let most_workers_first = self.most_workers_first;
         let interference = self.factor(run.claim);
         let active = self.active_mut(run.claim);
-        let situation = Situation::placed(&truth.spec, &active.allotment.placement, active.allotment.batch, cluster);
-        active.undisturbed = truth.truth.speed.rate(&situation).unwrap_or(0.0) * useful_share(&truth.spec);
+        active.set_out(truth, cluster, most_workers_first);
         active.rate = active.undisturbed * interference;
         active.stage = Stage::Running;
         active.anchor = now;
@@ -113,17 +146,88 @@ impl Runs {
         true
     }
 
-    /// How long a running job still needs at its present rate; `None` if it will never end.
-    pub(crate) fn time_left(&self, claim: ClaimId, truth: &TrueJob) -> Option<(Run, u32, Span)> {
-        let active = self.job(claim).run.as_ref()?;
-        let left = truth.truth.iterations as f64 - active.at_anchor;
+    /// What a running job comes to next at its present rate, and after how long; `None` if it will never come to
+    /// anything.
+    pub(crate) fn next_stop(&self, claim: ClaimId, truth: &TrueJob) -> Option<(Run, u32, Stop, Span)> {
+        let active = self.job(claim).run.as_ref().filter(|active| active.rate > 0.0)?;
         let run = Run { claim, attempt: self.job(claim).attempt };
-        (active.rate > 0.0).then(|| (run, active.version, span_of((left / active.rate).max(0.0))))
+        let Some(piece) = &active.piece else {
+            let left = truth.truth.iterations as f64 - active.at_anchor;
+            return Some((run, active.version, Stop::End, span_of((left / active.rate).max(0.0))));
+        };
+        let next_report = (active.anchor + Span::from_millis(1)).round_up(self.report_every);
+        let to_report = next_report.since(active.anchor);
+        if active.at_anchor + active.rate * to_report.as_secs_f64() < piece.until {
+            return Some((run, active.version, Stop::Report, to_report));
+        }
+        let left = (piece.until - active.at_anchor) / active.rate;
+        let left = if self.whole_seconds { Span::from_secs(left.round_ties_even() as u64) } else { span_of(left) };
+        let last = piece.until >= truth.truth.length();
+        Some((run, active.version, if last { Stop::End } else { Stop::Epoch }, left))
+    }
+
+    /// A run came to the end of an epoch or to its next report: what it says there.
+    pub(crate) fn advance(
+        &mut self,
+        now: Time,
+        claim: ClaimId,
+        stop: Stop,
+        truth: &TrueJob,
+        cluster: &Cluster,
+    ) -> StepReport {
+        let done = self.done(now, claim);
+        let active = self.active_mut(claim);
+        let piece = active.piece.expect("only a measured course has epochs and reports");
+        active.at_anchor = if stop == Stop::Epoch { piece.until } else { done };
+        active.anchor = now;
+        let report = StepReport {
+            done: active.at_anchor as u64,
+            epoch: piece.epoch + u32::from(stop == Stop::Epoch),
+            steps: Some(piece.steps),
+            noise: Some(piece.noise),
+        };
+        self.go_on(claim, truth, cluster);
+        report
+    }
+
+    /// From now on the run uses another batch. False if it is not running.
+    pub(crate) fn retune(&mut self, now: Time, run: Run, tuning: Tuning, truth: &TrueJob, cluster: &Cluster) -> bool {
+        if self.stage(run) != Some(Stage::Running) {
+            return false;
+        }
+        let done = self.done(now, run.claim);
+        let active = self.active_mut(run.claim);
+        (active.at_anchor, active.anchor, active.tuning) = (done, now, Some(tuning));
+        self.go_on(run.claim, truth, cluster);
+        true
+    }
+
+    fn go_on(&mut self, claim: ClaimId, truth: &TrueJob, cluster: &Cluster) {
+        let most_workers_first = self.most_workers_first;
+        let interference = self.factor(claim);
+        let active = self.active_mut(claim);
+        active.set_out(truth, cluster, most_workers_first);
+        active.rate = active.undisturbed * interference;
+        active.version += 1;
+    }
+
+    /// What is left of the start of a job that was just stopped and goes on elsewhere in the same shape, if such moves
+    /// cost nothing.
+    pub(crate) fn moved(&self, now: Time, claim: ClaimId, to: &Placement, cluster: &Cluster) -> Option<Span> {
+        let left = self.job(claim).left.as_ref().filter(|left| self.free_moves && left.at == now)?;
+        (left.place == place_of(to, cluster)).then_some(left.starting)
     }
 
     /// Tells a run to stop: how long that takes, and how many iterations will be saved. `None` if there is nothing to
     /// stop.
-    pub(crate) fn stop(&mut self, now: Time, run: Run, truth: &TrueJob, grace: Span) -> Option<(Span, u64)> {
+    pub(crate) fn stop(
+        &mut self,
+        now: Time,
+        run: Run,
+        truth: &TrueJob,
+        grace: Span,
+        cluster: &Cluster,
+    ) -> Option<(Span, u64)> {
         let stage = self.stage(run).filter(|&stage| stage != Stage::Stopping)?;
         let cost = truth.spec.recovery.checkpoint_cost;
         let (after, saved) = match stage {
@@ -132,8 +236,11 @@ impl Runs {
             Stage::Starting | Stage::Stopping => (Span::ZERO, self.job(run.claim).saved),
         };
         let job = &mut self.jobs[run.claim.0 as usize];
-        job.saved = saved.min(truth.truth.iterations as f64);
-        job.run.as_mut().expect("a stage belongs to a run").stage = Stage::Stopping;
+        job.saved = saved.min(truth.truth.length());
+        let active = job.run.as_mut().expect("a stage belongs to a run");
+        active.stage = Stage::Stopping;
+        let starting = if active.begins > now { active.begins.since(now) } else { Span::ZERO };
+        job.left = Some(Left { at: now, place: place_of(&active.allotment.placement, cluster), starting });
         Some((after, job.saved as u64))
     }
 
@@ -262,6 +369,34 @@ impl Runs {
     fn active_mut(&mut self, claim: ClaimId) -> &mut ActiveRun {
         self.jobs[claim.0 as usize].run.as_mut().expect("the claim has a run")
     }
+}
+
+impl ActiveRun {
+    /// How fast it goes from the anchor on, without neighbours.
+    fn set_out(&mut self, job: &TrueJob, cluster: &Cluster, most_workers_first: bool) {
+        let placement = &self.allotment.placement;
+        let rate = match (&job.truth.course, self.tuning) {
+            (Some(course), Some(tuning)) => {
+                let (kind, mut workers) = place_of(placement, cluster);
+                if most_workers_first {
+                    workers.sort_by_key(|&workers| std::cmp::Reverse(workers));
+                }
+                self.piece = kind.and_then(|kind| course.piece(kind, &workers, tuning, self.at_anchor));
+                self.piece.map(|piece| piece.rate)
+            }
+            _ => job.truth.speed.rate(&Situation::placed(&job.spec, placement, self.allotment.batch, cluster)),
+        };
+        self.undisturbed = rate.unwrap_or(0.0) * useful_share(&job.spec);
+    }
+}
+
+/// The kind of GPU, and how many workers are on each node.
+fn place_of(placement: &Placement, cluster: &Cluster) -> (Option<GpuKind>, Vec<u32>) {
+    let workers = placement.nodes().map(|node| {
+        let here = placement.slots().iter().filter(|slot| slot.node == node && slot.role == 0);
+        here.map(|slot| slot.tasks).sum()
+    });
+    (placement.kind(cluster), workers.filter(|&workers| workers > 0).collect())
 }
 
 /// The share of a run's time that is not spent on periodic checkpoints.

@@ -19,6 +19,50 @@ pub(crate) enum Bench {
     /// Simulate on one thread and print jobs, events, decisions, CPU seconds and memory; without a workload, generated
     /// ones of growing length at a load of 0.8
     Sim(BenchSim),
+    /// Ask a policy about clusters full of jobs, no two alike, and print what a decision costs; and what the solver takes
+    /// for menus alone
+    Policy(BenchPolicy),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchPolicy {
+    /// A policy to measure; may be repeated
+    #[arg(long = "policy", value_name = "NAME", default_values = ["sia"])]
+    policies: Vec<String>,
+    /// GPUs, jobs and kinds of GPU; may be repeated
+    #[arg(long = "size", value_name = "GPUS/JOBS/KINDS", default_values = ["64/6/3", "2048/1000/3", "100000/30000/6"])]
+    sizes: Vec<String>,
+    /// Rounds in which a part of the jobs has changed
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
+}
+
+/// What one sort of decision took.
+#[derive(Debug, Serialize)]
+struct Decided {
+    what: String,
+    gpus: u32,
+    jobs: u32,
+    kinds: u16,
+    /// CPU milliseconds: the median and the worst.
+    median_ms: f64,
+    worst_ms: f64,
+    /// How far the worst of them may be from the best, as the certificates say; in millionths.
+    gap_ppm: Option<f64>,
+    /// What the authors' program took in a like case.
+    reference: &'static str,
+}
+
+#[derive(Debug, Serialize)]
+struct PolicyReport {
+    schema: &'static str,
+    cpu: String,
+    calibration_s: f64,
+    decisions: Vec<Decided>,
 }
 
 #[derive(Debug, Args)]
@@ -74,6 +118,7 @@ impl Bench {
     pub(crate) fn run(self) -> Result<(), Failure> {
         match self {
             Bench::Sim(bench) => bench.run(),
+            Bench::Policy(bench) => bench.run(),
         }
     }
 }
@@ -87,6 +132,7 @@ impl BenchSim {
                 let scene = Scene {
                     cluster: cluster.clone(),
                     workloads: vec![workload.clone()],
+                    profiles: None,
                     skip_bad_rows: false,
                     world: None,
                     threads: None,
@@ -130,6 +176,125 @@ fn measure(setup: &Setup, policy: &str, cluster: &str, workload: &str) -> Result
         cpu_ns_per_n_log_n: cpu_s * 1e9 / (jobs as f64 * (jobs as f64).log2()),
         peak_memory_mib: peak_memory_mib(),
     })
+}
+
+impl BenchPolicy {
+    fn run(self) -> Result<(), Failure> {
+        let sizes = self.sizes.iter().map(|size| parse_size(size)).collect::<Result<Vec<_>, _>>()?;
+        let mut decisions = Vec::new();
+        for &(gpus, jobs, kinds) in &sizes {
+            decisions.push(self.solve(gpus, jobs, kinds));
+            for policy in &self.policies {
+                let config = options::policy(policy)?;
+                decisions.extend(self.decide(&config, gpus, jobs, kinds)?);
+            }
+        }
+        let report =
+            PolicyReport { schema: "moira.bench.policy/1", cpu: cpu_model(), calibration_s: calibrate(), decisions };
+        print_decisions(&report, self.output)
+    }
+
+    /// The solver alone, from menus to a proven bound.
+    fn solve(&self, gpus: u32, jobs: u32, kinds: u16) -> Decided {
+        let mut times = Vec::new();
+        let mut gap: f64 = 0.0;
+        for seed in self.seed..self.seed + u64::from(self.rounds) {
+            let program = solver::instances::elastic(seed, jobs as usize, gpus, u32::from(kinds), -0.5);
+            let before = cpu_time();
+            let solution = solver::solve(&program, solver::Effort::quick(), &solver::Warm::default());
+            times.push(cpu_time() - before);
+            gap = gap.max(solution.gap());
+        }
+        Decided::new("solve, cold".into(), (gpus, jobs, kinds), times, Some(gap * 1e6))
+    }
+
+    /// Menus, program, placement and check: first with nothing known, then with a twentieth of the jobs changed.
+    fn decide(
+        &self,
+        config: &policies::PolicyConfig,
+        gpus: u32,
+        jobs: u32,
+        kinds: u16,
+    ) -> Result<[Decided; 2], Failure> {
+        let mut crowd = sim::Crowd::new(gpus, jobs, kinds, self.seed);
+        let mut policy = config.build().map_err(Failure::usage)?;
+        let mut ask = |crowd: &mut sim::Crowd| {
+            let snapshot = crowd.snapshot();
+            let before = cpu_time();
+            let plan = policy.plan(&snapshot);
+            let faults = plan::check(&plan, &snapshot);
+            let took = cpu_time() - before;
+            assert!(faults.is_empty(), "{} makes a faulty plan: {faults:?}", config.label());
+            crowd.follow(&plan, 0.05);
+            took
+        };
+        let cold = ask(&mut crowd);
+        // The first rounds after a start move everybody; what is measured is what comes after.
+        for _ in 0..3 {
+            ask(&mut crowd);
+        }
+        let steady = (0..self.rounds).map(|_| ask(&mut crowd)).collect();
+        let size = (gpus, jobs, kinds);
+        Ok([
+            Decided::new(format!("{}, cold", config.label()), size, vec![cold], None),
+            Decided::new(format!("{}, 5 % changed", config.label()), size, steady, None),
+        ])
+    }
+}
+
+impl Decided {
+    fn new(
+        what: String,
+        (gpus, jobs, kinds): (u32, u32, u16),
+        mut times: Vec<Duration>,
+        gap_ppm: Option<f64>,
+    ) -> Decided {
+        times.sort_unstable();
+        let ms = |time: Duration| time.as_secs_f64() * 1000.0;
+        // As measured of the published program (two loaded cores, CPU time): whole policy calls.
+        let reference = match gpus {
+            64 if gap_ppm.is_none() => "27 ms (64 GPUs, 5.6 jobs)",
+            2048 if gap_ppm.is_none() => "226 ms, worst 19 s (1,024 GPUs, 117 jobs)",
+            _ => "",
+        };
+        let (median_ms, worst_ms) = (ms(times[times.len() / 2]), ms(times[times.len() - 1]));
+        Decided { what, gpus, jobs, kinds, median_ms, worst_ms, gap_ppm, reference }
+    }
+}
+
+fn parse_size(text: &str) -> Result<(u32, u32, u16), Failure> {
+    let parts: Vec<&str> = text.split('/').collect();
+    let wrong = || Failure::usage(format!("--size: expected GPUS/JOBS/KINDS like 2048/1000/3, found `{text}`"));
+    let [gpus, jobs, kinds] = parts[..] else { return Err(wrong()) };
+    let size = gpus.parse().ok().zip(jobs.parse().ok()).zip(kinds.parse().ok());
+    let ((gpus, jobs), kinds): ((u32, u32), u16) = size.ok_or_else(wrong)?;
+    let sensible = (1..=16).contains(&kinds) && (u32::from(kinds) * 8..=1_000_000).contains(&gpus) && jobs <= 1_000_000;
+    if sensible && jobs > 0 { Ok((gpus, jobs, kinds)) } else { Err(wrong()) }
+}
+
+fn print_decisions(report: &PolicyReport, output: Output) -> Result<(), Failure> {
+    let row = |one: &Decided| {
+        let size = [one.gpus.to_string(), one.jobs.to_string(), one.kinds.to_string()];
+        let times = [format!("{:.3}", one.median_ms), format!("{:.3}", one.worst_ms)];
+        let gap = one.gap_ppm.map_or(String::new(), |gap| format!("{gap:.1}"));
+        let ends = [gap, one.reference.to_string()];
+        [vec![one.what.clone()], size.to_vec(), times.to_vec(), ends.to_vec()].concat()
+    };
+    let columns = ["what", "gpus", "jobs", "kinds", "median_ms", "worst_ms", "gap_ppm", "reference"];
+    match output {
+        Output::Json => {
+            let text = serde_json::to_string(report).expect("a report can be written as JSON");
+            render::line(&text)
+        }
+        Output::Csv => {
+            render::csv_line(&columns)?;
+            report.decisions.iter().try_for_each(|one| render::csv_line(&row(one)))
+        }
+        Output::Table => {
+            render::line(&format!("CPU: {}; calibration loop: {:.2} s", report.cpu, report.calibration_s))?;
+            render::table(&columns.map(|column| column), report.decisions.iter().map(row))
+        }
+    }
 }
 
 fn print(report: &BenchReport, output: Output) -> Result<(), Failure> {

@@ -103,7 +103,7 @@ mod tests {
     fn admits(scenario: &Scenario, job: &str) -> bool {
         let snapshot = scenario.snapshot(None);
         let claim = snapshot.claim(scenario.id(job));
-        Usage::new(&snapshot).admits(claim, claim.spec.min_gpus()).is_ok()
+        Usage::new(&snapshot).admits(claim, claim.spec.asked_gpus()).is_ok()
     }
 
     #[test]

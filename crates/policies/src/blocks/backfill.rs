@@ -55,7 +55,7 @@ pub(crate) fn in_order<O: Order>(draft: &mut Draft<'_>, line: &Line<O::Key>, ord
         }
         walk.explain_rest(draft, |draft, claim| match first_left {
             Some(by) => Note::waiting(Reason::Priority, Obstacle::Outranked { by }),
-            None => draft.too_little(claim, claim.spec.min_gpus()),
+            None => draft.too_little(claim, claim.spec.asked_gpus()),
         });
         return first_left.is_none() && walk.nobody_ruled_out();
     }
@@ -101,7 +101,7 @@ fn find<K: Copy + Ord + Debug>(
     claim: &Claim,
     rules: Rules,
 ) -> Result<Arc<Allotment>, Note> {
-    let workers = grant::smallest(claim);
+    let workers = grant::asked(claim);
     let found = draft.find(claim, workers, rules.style);
     if found.is_ok() || !rules.shrink {
         return found;
@@ -138,7 +138,7 @@ fn easy<K: Copy + Ord + Debug>(
             continue;
         }
         let claim = draft.snapshot.claim(id);
-        let found = match draft.find(claim, grant::smallest(claim), rules.style) {
+        let found = match draft.find(claim, grant::asked(claim), rules.style) {
             Ok(found) => found,
             Err(note) => {
                 walk.rule_out(draft, id, note);
@@ -191,7 +191,7 @@ impl Reservation {
 
     fn head_fits(&self, draft: &Draft<'_>, rules: Rules) -> bool {
         let head = draft.snapshot.claim(self.head);
-        place::fit(&self.free_then, &draft.snapshot, head, grant::smallest(head), rules.style).is_some()
+        place::fit(&self.free_then, &draft.snapshot, head, grant::asked(head), rules.style).is_some()
     }
 
     /// If nobody can say when, everyone who ends at all ends before.
@@ -236,7 +236,7 @@ fn conservative<K: Copy + Ord + Debug>(
             continue;
         }
         let claim = draft.snapshot.claim(id);
-        if let Err(quota) = draft.usage().admits(claim, claim.spec.min_gpus()) {
+        if let Err(quota) = draft.usage().admits(claim, claim.spec.asked_gpus()) {
             walk.rule_out(draft, id, Note::waiting(Reason::WaitingForQuota, quota));
         } else if let Err(note) = take_turn(draft, &mut profile, claim, head, rules) {
             draft.note_waiting(id, note);
@@ -256,12 +256,12 @@ fn take_turn(
     head: ClaimId,
     rules: Rules,
 ) -> Result<(), Note> {
-    let workers = grant::smallest(claim);
+    let workers = grant::asked(claim);
     match profile.reserve(draft, claim, rules) {
         Turn::Now(kind) => {
             let on_kind = |other| kind.is_none_or(|kind| kind == other);
             let placement = place::fit_on(draft.room(), &draft.snapshot, claim, workers, rules.style, on_kind);
-            let placement = placement.ok_or_else(|| draft.too_little(claim, claim.spec.min_gpus()))?;
+            let placement = placement.ok_or_else(|| draft.too_little(claim, claim.spec.asked_gpus()))?;
             draft.admit(claim, grant::allotment(claim, workers, placement), Reason::Backfilled);
             Ok(())
         }
@@ -303,7 +303,7 @@ impl Profile {
     /// The earliest turn of the claim, on the kind where that is, the fastest of several; taken out of the profile.
     fn reserve(&mut self, draft: &Draft<'_>, claim: &Claim, rules: Rules) -> Turn {
         let snapshot = &draft.snapshot;
-        let workers = grant::smallest(claim);
+        let workers = grant::asked(claim);
         if !claim.spec.uses_gpus() {
             return Turn::Now(None);
         }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cluster::{ClaimId, Gpus, Time};
+use cluster::{ClaimId, Gpus, NodeId, Time};
 use plan::{Allotment, Claim, Note, Obstacle, Plan, Reason, Room, Snapshot};
 
 use crate::blocks::admit::Usage;
@@ -52,6 +52,16 @@ impl<'a> Draft<'a> {
             Some(change) => change.as_ref(),
             None => self.snapshot.claim(id).target.as_ref(),
         }
+    }
+
+    /// Those that hold something on a node as the draft stands, in order.
+    pub(crate) fn on_node(&self, node: NodeId) -> Vec<ClaimId> {
+        let touches = |allotment: &Arc<Allotment>| allotment.placement.nodes().any(|other| other == node);
+        let stay = self.snapshot.books.claims_on(node).iter().filter(|id| !self.changes.contains_key(id));
+        let come = self.changes.iter().filter(|(_, change)| change.as_ref().is_some_and(touches)).map(|(id, _)| id);
+        let mut all: Vec<ClaimId> = stay.chain(come).copied().collect();
+        all.sort_unstable();
+        all
     }
 
     /// Those that the draft gives other devices than they had.
@@ -164,6 +174,7 @@ impl<'a> Draft<'a> {
             wake_at,
             notes: self.notes.into_iter().filter(news).collect(),
             memory: self.memory,
+            nodes: None,
         }
     }
 }

@@ -1,4 +1,5 @@
-//! How many workers. Rigid jobs get what they ask for; others their smallest size first, and more of what nobody wants.
+//! How many workers. Jobs get what they ask for, which is their smallest size where they say nothing else; those that can
+//! grow get more of what nobody wants.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -12,20 +13,23 @@ use crate::blocks::draft::Draft;
 use crate::blocks::order::Line;
 use crate::blocks::place::{self, Style};
 
-/// The fewest workers the claim runs with.
-pub(crate) fn smallest(claim: &Claim) -> u32 {
-    claim.spec.scaling.min()
+/// The workers the claim gets before it grows.
+pub(crate) fn asked(claim: &Claim) -> u32 {
+    claim.spec.asked_workers()
 }
 
-/// A placement with the batch size that goes with it: the batch of an adaptive job grows with its workers, so that each
-/// worker keeps its part (weak scaling), within the range the job allows.
+/// A placement with the batch size that goes with it.
 pub(crate) fn allotment(claim: &Claim, workers: u32, placement: Placement) -> Arc<Allotment> {
+    Arc::new(Allotment { placement, batch: batch(claim, workers) })
+}
+
+/// The batch of an adaptive job grows with its workers, so that each worker keeps its part (weak scaling), within the
+/// range the job allows. Jobs that are tuned while they run are left to that.
+pub(crate) fn batch(claim: &Claim, workers: u32) -> Option<u32> {
     let scaling = claim.spec.scaling;
-    let batch = scaling.batch().map(|range| {
-        let grown = u64::from(range.initial) * u64::from(workers) / u64::from(scaling.min());
-        grown.clamp(u64::from(range.initial), u64::from(range.max)) as u32
-    });
-    Arc::new(Allotment { placement, batch })
+    let range = scaling.batch().filter(|_| claim.speed.adaptation.is_none())?;
+    let grown = u64::from(range.initial) * u64::from(workers) / u64::from(scaling.min());
+    Some(grown.clamp(u64::from(range.initial), u64::from(range.max)) as u32)
 }
 
 /// Lets elastic jobs take what is left over, in order of rank, as long as one of them gains.
@@ -81,7 +85,7 @@ fn rate(draft: &Draft<'_>, claim: &Claim, allotment: &Allotment) -> Option<f64> 
     claim.speed.rate(&Situation::placed(&claim.spec, &allotment.placement, allotment.batch, cluster))
 }
 
-/// Takes from elastic jobs whatever they have beyond their smallest size, the worst ranked first. Returns what they had.
+/// Takes from elastic jobs whatever they have beyond what they ask for, the worst ranked first. Returns what they had.
 pub(crate) fn shrink_all<'a, K: Copy + Ord + Debug>(
     draft: &mut Draft<'a>,
     line: &Line<K>,
@@ -89,7 +93,7 @@ pub(crate) fn shrink_all<'a, K: Copy + Ord + Debug>(
     let mut shrunk = Vec::new();
     for (_, id) in line.running_from_worst() {
         let claim = draft.snapshot.claim(id);
-        let fewest = smallest(claim);
+        let fewest = asked(claim);
         let Some(held) = draft.holds(id).filter(|held| held.placement.tasks_of(0) > fewest).cloned() else { continue };
         draft.release(claim);
         draft.give(claim, allotment(claim, fewest, trimmed(&claim.spec, &held.placement, fewest)));

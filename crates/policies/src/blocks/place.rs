@@ -20,6 +20,8 @@ pub(crate) enum Style {
     Scatter,
     /// One task per node and round, the emptiest nodes first.
     Spread,
+    /// The emptiest nodes one after the other, as much as fits on each.
+    Emptiest,
 }
 
 /// A place for so many workers of the claim and everything that goes with them; `None` if there is no room for it.
@@ -64,11 +66,10 @@ pub(crate) fn fit_on(
 fn kinds(room: &Room, snapshot: &Snapshot<'_>, claim: &Claim, workers: u32) -> impl Iterator<Item = GpuKind> {
     let spec = &claim.spec;
     let whole = whole_devices(spec, workers);
-    let suits = move |kind: &Kind| spec.roles.iter().all(|role| role.slice.is_none_or(|slice| suffices(kind, slice)));
     let kinds = snapshot
         .cluster()
         .kinds()
-        .filter(move |(id, kind)| spec.allows_kind(*id) && room.free_of(*id) >= whole && suits(kind));
+        .filter(move |(id, kind)| spec.allows_kind(*id) && room.free_of(*id) >= whole && suits(spec, kind));
     kinds.map(|(id, _)| id)
 }
 
@@ -77,6 +78,11 @@ pub(crate) fn whole_devices(spec: &JobSpec, workers: u32) -> u32 {
     let whole =
         spec.roles.iter().filter_map(|role| Some((role, role.slice.filter(|slice| slice.grain == Grain::Whole)?)));
     whole.map(|(role, slice)| slice.count.saturating_mul(role.tasks(workers))).fold(0, u32::saturating_add)
+}
+
+/// Whether devices of the kind are enough for every slice of the job.
+pub(crate) fn suits(spec: &JobSpec, kind: &Kind) -> bool {
+    spec.roles.iter().all(|role| role.slice.is_none_or(|slice| suffices(kind, slice)))
 }
 
 /// Whether one device of the kind is enough for a slice.
@@ -159,6 +165,7 @@ impl<'s> Search<'s> {
             Style::Consolidate => nodes.pack(tasks).filter(|chosen| nodes.is_fewest(tasks, chosen.len()))?,
             Style::Scatter => nodes.fill(room.nodes_from(kind, slice.count), tasks)?,
             Style::Spread => nodes.spread(tasks)?,
+            Style::Emptiest => nodes.fill(nodes.by_tasks(), tasks)?,
         };
         let slot = |(node, tasks): (NodeId, u32)| {
             let devices = room.free_devices(node).lowest(slice.count * tasks);
@@ -459,6 +466,12 @@ mod tests {
     #[test]
     fn scattering_uses_up_fragments_and_leaves_empty_nodes_alone() {
         check(holes(), "4 gpus", Style::Scatter, "n0:1 n1:2-3 n2:3");
+    }
+
+    #[test]
+    fn the_emptiest_nodes_are_filled_even_where_another_would_fit_exactly() {
+        check(holes(), "2 gpus", Style::Emptiest, "n3:0-1");
+        check(holes(), "8 gpus", Style::Emptiest, "n0:1-3 n1:2 n3:0-3");
     }
 
     #[test]

@@ -39,7 +39,7 @@ pub(crate) fn in_order<O: Order>(
         if end.started && walk.is_intricate() && pass < PASSES {
             continue;
         }
-        walk.explain_rest(draft, |draft, claim| draft.too_little(claim, claim.spec.min_gpus()));
+        walk.explain_rest(draft, |draft, claim| draft.too_little(claim, claim.spec.asked_gpus()));
         return end.reached && walk.nobody_ruled_out();
     }
     unreachable!("the last pass returns")
@@ -73,7 +73,7 @@ fn walk_once<'a, O: Order>(
         }
         let claim = draft.snapshot.claim(id);
         if !shrink && is_full(draft, walk) && line.worst_running() < Some((key, id)) {
-            draft.note_waiting(id, draft.too_little(claim, claim.spec.min_gpus()));
+            draft.note_waiting(id, draft.too_little(claim, claim.spec.asked_gpus()));
             return End { started, reached: false };
         }
         match start(draft, line, (key, id), claim, style(claim), shrink) {
@@ -104,7 +104,7 @@ fn start<'a, K: Copy + Ord + Debug>(
     style: Style,
     shrink: bool,
 ) -> Result<Vec<&'a Claim>, Note> {
-    let workers = grant::smallest(claim);
+    let workers = grant::asked(claim);
     let note = match draft.find(claim, workers, style) {
         Ok(found) => {
             draft.admit(claim, found, Reason::Admitted);
@@ -136,7 +136,7 @@ fn make_room<'a, K: Copy + Ord + Debug>(
     claim: &'a Claim,
     style: Style,
 ) -> Option<Vec<&'a Claim>> {
-    let workers = grant::smallest(claim);
+    let workers = grant::asked(claim);
     let mut missing = Missing::new(draft, claim, workers);
     if !missing.could_be_freed(draft, worse(line, rank)) {
         return None;

@@ -1,4 +1,4 @@
-//! How long a job still takes, as a property of the job: at its smallest size where it is fastest, wherever it happens
+//! How long a job still takes, as a property of the job: as it was asked for where it is fastest, wherever it happens
 //! to be now. Ranking by the time left *here* would send a job that was moved to a slower GPU behind those it was
 //! before, and back again.
 
@@ -31,7 +31,7 @@ impl Source {
         }
     }
 
-    /// Time left at the smallest size where the claim is fastest; `None` if nobody can say.
+    /// Time left as it was asked for where the claim is fastest; `None` if nobody can say.
     pub(crate) fn at_best(self, snapshot: &Snapshot<'_>, claim: &Claim) -> Option<Span> {
         let here = self.here(snapshot, claim)?;
         let speed = match self {
@@ -55,7 +55,7 @@ fn speed_here_over_best(snapshot: &Snapshot<'_>, claim: &Claim, speed: &Speed) -
     let cluster = snapshot.cluster();
     let here = speed.rate(&Situation::placed(&claim.spec, &held.placement, held.batch, cluster))?;
     let on = |kind| {
-        let shape = Shape { kind, workers: claim.spec.scaling.min(), nodes: 1 };
+        let shape = Shape { kind, workers: claim.spec.asked_workers(), nodes: 1 };
         speed.rate(&Situation::shaped(&claim.spec, shape, None, cluster))
     };
     let kinds = cluster.kinds().map(|(kind, _)| kind).filter(|&kind| claim.spec.allows_kind(kind));

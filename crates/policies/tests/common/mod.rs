@@ -32,6 +32,14 @@ pub(crate) fn variants() -> Vec<PolicyConfig> {
         ("tiresias", &["thresholds=600,3000", "promote=2"]),
         ("gittins", &[]),
         ("gittins", &["discrete=false", "delta=900"]),
+        ("pollux", &[]),
+        ("pollux", &["p=1"]),
+        ("pollux-tiresias", &[]),
+        ("pollux-tiresias", &["threshold=900"]),
+        ("pollux-optimus", &[]),
+        ("sia", &[]),
+        ("sia", &["parity=true"]),
+        ("sia", &["p=1", "lambda=-1.1"]),
         ("composed", &[]),
         ("composed", &["order=fair", "preempt=true"]),
         ("composed", &["order=shortest", "backfill=easy", "place=scatter"]),
@@ -131,8 +139,13 @@ impl Story {
         for _ in 0..count {
             time = time + Span::from_secs(self.dice.roll(600));
             let (spec, speed) = self.random_job();
-            if feasible(&self.books, &spec).is_ok() {
-                let truth = Truth { speed: speed.clone(), iterations: 60 + self.dice.roll(7200), start_up: Span::ZERO };
+            if feasible(&self.books, &spec, &speed).is_ok() {
+                let truth = Truth {
+                    speed: speed.clone(),
+                    iterations: 60 + self.dice.roll(7200),
+                    start_up: Span::ZERO,
+                    course: None,
+                };
                 self.to_come.push((time, Arc::new(spec), Arc::new(speed), Arc::new(truth)));
             }
         }

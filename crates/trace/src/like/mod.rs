@@ -385,18 +385,18 @@ fn build(drawn: &[Drawn], times: &[f64], queues: &QueueTree) -> Vec<TrueJob> {
 mod tests {
     use super::*;
     use crate::distance::{correlation, ks};
-    use crate::inspect::Observed;
+    use crate::distribution::Distribution;
+    use crate::inspect::run_time_s;
     use crate::load_cluster;
 
     const SEEDS: std::ops::RangeInclusive<u64> = 1..=3;
 
-    fn drawn(name: &str, jobs: usize, seed: u64) -> (Workload, Observed) {
+    fn drawn(name: &str, jobs: usize, seed: u64) -> (Workload, Cluster) {
         let mut like = Like::named(name).unwrap();
         like.jobs = jobs;
         let (cluster, queues, _) = load_cluster(&format!("{}x8 v100", like.original_gpus() / 8)).unwrap();
         let workload = like.generate(&cluster, &queues, seed).unwrap();
-        let observed = Observed::of(&workload, &cluster);
-        (workload, observed)
+        (workload, cluster)
     }
 
     fn figures(name: &str) -> &'static Figures {
@@ -434,10 +434,11 @@ mod tests {
     fn run_times_follow_the_table_of_their_size() {
         for (name, _) in LIKENESSES {
             for seed in SEEDS {
-                let observed = drawn(name, 60_000, seed).1;
+                let (workload, cluster) = drawn(name, 60_000, seed);
                 let first = &figures(name).classes[0];
-                let single = observed.gpus.iter().zip(&observed.durations_s).filter(|(gpus, _)| **gpus == 1.0);
-                let distance = ks(single.map(|(_, duration)| *duration).collect(), values(&first.run_times));
+                let single = workload.jobs.iter().filter(|job| job.spec.min_gpus().as_f64() == 1.0);
+                let durations = single.map(|job| run_time_s(job, &cluster)).collect();
+                let distance = ks(durations, values(&first.run_times));
                 assert!(distance < 0.03, "{name}, seed {seed}: {distance}");
             }
         }
@@ -446,11 +447,12 @@ mod tests {
     #[test]
     fn sizes_have_their_shares() {
         for (name, _) in LIKENESSES {
-            let (observed, sizes) = (drawn(name, 60_000, 1).1, figures(name).sizes);
+            let (workload, sizes) = (drawn(name, 60_000, 1).0, figures(name).sizes);
+            let gpus: Vec<f64> = workload.jobs.iter().map(|job| job.spec.min_gpus().as_f64()).collect();
             let total: f64 = sizes.iter().map(|(_, share)| share).sum();
-            for &(gpus, share) in sizes.iter().filter(|(_, share)| *share > 1.0) {
-                let found = observed.gpus.iter().filter(|found| **found == f64::from(gpus)).count() as f64 / 60_000.0;
-                assert!((found - share / total).abs() < 0.02, "{name}: {found} of jobs on {gpus} GPUs, not {share} %");
+            for &(size, share) in sizes.iter().filter(|(_, share)| *share > 1.0) {
+                let found = gpus.iter().filter(|found| **found == f64::from(size)).count() as f64 / 60_000.0;
+                assert!((found - share / total).abs() < 0.02, "{name}: {found} of jobs on {size} GPUs, not {share} %");
             }
         }
     }
@@ -462,13 +464,14 @@ mod tests {
                 let times = submissions(figures(name), 100_000, 80.0 * 86_400.0, seed);
                 assert!(times.windows(2).all(|pair| pair[0] <= pair[1]), "{name}, seed {seed}");
                 assert_eq!((times[0], times[99_999]), (0.0, 80.0 * 86_400.0));
-                let observed = Observed { submitted_s: times, ..Observed::default() };
-                let rhythm = correlation(&observed.profile(), &figures(name).hours).unwrap();
+                let mut hours = [0.0; 24];
+                times.iter().for_each(|time| hours[(time % 86_400.0 / 3600.0) as usize] += 1.0);
+                let rhythm = correlation(&hours, &figures(name).hours).unwrap();
                 assert!(rhythm > 0.9, "{name}, seed {seed}: {rhythm}");
-                let gaps = observed.gaps_s();
-                let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
-                let variance = gaps.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>() / gaps.len() as f64;
-                assert!(variance.sqrt() / mean > 1.2, "{name}, seed {seed}: {}", variance.sqrt() / mean);
+                let mut gaps = Distribution::default();
+                times.windows(2).for_each(|pair| gaps.add(pair[1] - pair[0]));
+                let variation = gaps.variation().unwrap();
+                assert!(variation > 1.2, "{name}, seed {seed}: {variation}");
             }
         }
     }

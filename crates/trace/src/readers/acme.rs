@@ -1,108 +1,15 @@
 //! The jobs of Shanghai AI Laboratory's Acme clusters (Hu et al., NSDI 2024): `trace_seren.csv` and `trace_kalos.csv` as
 //! published, and the small sample of Kalos.
 
-use crate::Workload;
-use crate::error::Error;
 use crate::readers::auto::Head;
-use crate::readers::gather::{
-    Gathering, Job, MOST_GPUS, Request, Wanted, between, no_gpus, required_gpus, seconds, span,
-};
-use crate::table::{Header, Layout, Separator, Table};
+pub(crate) use crate::readers::cluster_log::read;
 
 pub(crate) const OPTIONS: &[&str] = &["states", "types", "cores", "workers"];
-
-const GPUS: usize = 0;
-const SUBMIT: usize = 1;
-const JOB: usize = 2;
-const USER: usize = 3;
-const NODES: usize = 4;
-const CORES: usize = 5;
-const TYPE: usize = 6;
-const STATE: usize = 7;
-const START: usize = 8;
-const END: usize = 9;
-const DURATION: usize = 10;
-const FAIL: usize = 11;
-const STOP: usize = 12;
-const COLUMNS: &[&str] = &[
-    "gpu_num|gpus",
-    "submit_time|time",
-    "job_id",
-    "user",
-    "node_num",
-    "cpu_num",
-    "type",
-    "state",
-    "start_time",
-    "end_time",
-    "duration|duration_s",
-    "fail_time",
-    "stop_time",
-];
-const TABLE: Layout = Layout { columns: COLUMNS, required: 2, separator: Separator::Comma, header: Header::Loose };
 
 pub(crate) fn recognise(head: &Head) -> Option<String> {
     let original = head.has_all(&["gpu_num", "type", "state", "submit_time"]) && !head.has("vc");
     let sample = head.has_all(&["job_id", "time", "gpus", "duration_s", "queue_s"]);
     (original || sample).then(|| format!("the header has {}", head.header()))
-}
-
-pub(crate) fn read(request: Request<'_>) -> Result<Workload, Error> {
-    let mut gathering = Gathering::new(request)?;
-    let mut table = Table::lay_out(request.path, TABLE)?;
-    let timed = table.has(DURATION) || (table.has(START) && table.has(END));
-    if !timed {
-        let what = "missing column `duration`, or `start_time` and `end_time`".into();
-        return Err(Error::Line { file: table.file().into(), line: 1, what });
-    }
-    let types = request.options.words("types");
-    gathering.stamped = true;
-    gathering.assume("run times are taken as work, although measured under the cluster's own scheduler");
-    gathering.assume("GPU counts are taken as fixed: every job is rigid and runs equally fast wherever it is placed");
-    gathering.assume("interruptions cost nothing: the trace does not say how long a restart takes");
-    gathering.assume("a job without an end ends when it failed or was stopped, where the trace says so");
-    gathering.assume(match request.options.get("cores") {
-        Some("keep") => "CPU cores asked for are spread evenly over the workers (cores=keep)",
-        _ => "CPU cores asked for are not looked at (cores=drop; or keep)",
-    });
-    gathering.assume(match request.options.get("workers") {
-        Some("node") => "a job has a worker for each of its nodes (workers=node)",
-        _ => "a job has a worker for each of its GPUs, on any nodes (workers=gpu; or node)",
-    });
-    gathering.read(&mut table, |row, gathering| {
-        if !gathering.wants_state(row.text(STATE)) {
-            return Ok(None);
-        }
-        let kind = row.text(TYPE).unwrap_or_default().to_lowercase();
-        if !types.is_empty() && !types.contains(&kind) {
-            gathering.leave_out("of other types than those asked for (types=…)");
-            return Ok(None);
-        }
-        let gpus = required_gpus(row, GPUS)?;
-        let submitted = gathering.required_stamp(row, SUBMIT)?;
-        let start = gathering.stamp(row, START)?;
-        let mut end = None;
-        for column in [END, FAIL, STOP] {
-            end = end.or(gathering.stamp(row, column)?.map(|end| (end, column)));
-        }
-        let work = match (seconds(row, DURATION)?, start, end) {
-            (Some(duration), ..) => span(duration),
-            (None, Some(start), Some((end, column))) => between(row, start, end, column)?,
-            (None, ..) => {
-                gathering.leave_out("that never started or never ended");
-                return Ok(None);
-            }
-        };
-        let nodes = row.count(NODES, 0..=MOST_GPUS)?;
-        let millicores = row.real(CORES, 0.0..=1e9)?.map(|cores| (cores * 1000.0) as u64);
-        let Some(gang) = gathering.gang(Wanted { gpus, nodes, millicores }, || no_gpus(row, GPUS))? else {
-            return Ok(None);
-        };
-        let user = row.text(USER).map(|user| gathering.name(user));
-        let id = row.text(JOB).map(String::from);
-        Ok(Some(Job { id, user, ..Job::new(row.line, submitted, work, gang) }))
-    })?;
-    gathering.finish()
 }
 
 #[cfg(test)]

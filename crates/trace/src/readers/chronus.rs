@@ -5,38 +5,19 @@ use cluster::Span;
 use crate::Workload;
 use crate::error::Error;
 use crate::readers::auto::Head;
-use crate::readers::gather::{Gathering, Job, Request, Wanted, no_gpus, required_gpus, span};
+use crate::readers::gather::{FREE_INTERRUPTIONS, Gathering, Job, Request, Wanted, no_gpus, required_gpus, span};
 use crate::readers::gavel::MOST_STEPS;
 use crate::readers::tiresias::{required_time, unit_seconds};
-use crate::table::{Header, Layout, Row, Separator, Table};
+use crate::table::{Layout, Row, Table, columns};
 
 pub(crate) const OPTIONS: &[&str] = &["unit", "ends", "soft"];
 
-const GPUS: usize = 0;
-const SUBMIT: usize = 1;
-const DURATION: usize = 2;
-const DEADLINES: usize = 3;
-const JOB: usize = 4;
-const USER: usize = 5;
-const ITERATIONS: usize = 6;
-const BEST_EFFORT: usize = 7;
-const TYPE: usize = 8;
-const TRACE: Layout = Layout {
-    columns: &[
-        "num_gpu",
-        "submit_time",
-        "duration",
-        "expect_time_list",
-        "job_id",
-        "user",
-        "iterations",
-        "best_effort",
-        "job_type",
-    ],
-    required: 4,
-    separator: Separator::Comma,
-    header: Header::Loose,
-};
+columns! {
+    COLUMNS:
+    GPUS = "num_gpu", SUBMIT = "submit_time", DURATION = "duration", DEADLINES = "expect_time_list", JOB = "job_id",
+    USER = "user", ITERATIONS = "iterations", BEST_EFFORT = "best_effort", TYPE = "job_type",
+}
+const TRACE: Layout = Layout::named(COLUMNS, 4);
 
 pub(crate) fn recognise(head: &Head) -> Option<String> {
     head.has("expect_time_list").then(|| "the header has expect_time_list".into())
@@ -56,7 +37,7 @@ pub(crate) fn read(request: Request<'_>) -> Result<Workload, Error> {
         _ => "soft deadlines do not count (soft=drop; or first, last)",
     });
     gathering.assume("the user is Philly's virtual cluster, and the deadlines are the authors', not the users'");
-    gathering.assume("interruptions cost nothing: the trace does not say how long a restart takes");
+    gathering.assume(FREE_INTERRUPTIONS);
     gathering.read(&mut table, |row, gathering| {
         let gpus = required_gpus(row, GPUS)?;
         let Some(gang) = gathering.gang(Wanted { gpus, ..Wanted::default() }, || no_gpus(row, GPUS))? else {

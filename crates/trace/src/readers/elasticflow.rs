@@ -7,34 +7,19 @@ use crate::Workload;
 use crate::error::Error;
 use crate::readers::auto::Head;
 use crate::readers::gather::{
-    Gathering, Job, Request, Wanted, no_gpus, required_gpus, required_seconds, seconds, span,
+    FREE_INTERRUPTIONS, Gathering, Job, Request, Wanted, no_gpus, required_gpus, required_seconds, seconds, span,
 };
 use crate::readers::gavel::MOST_STEPS;
-use crate::table::{Header, Layout, Separator, Table};
+use crate::table::{Layout, Table, columns};
 
 pub(crate) const OPTIONS: &[&str] = &["ends", "deadlines"];
 
-const GPUS: usize = 0;
-const SUBMIT: usize = 1;
-const DURATION: usize = 2;
-const JOB: usize = 3;
-const DEADLINE: usize = 4;
-const ITERATIONS: usize = 5;
-const BEST_EFFORT: usize = 6;
-const TRACE: Layout = Layout {
-    columns: &[
-        "num_gpu",
-        "submit_time|submission_time",
-        "duration",
-        "job_id",
-        "ddl|deadline",
-        "iteration|num_iteration",
-        "best_effort",
-    ],
-    required: 3,
-    separator: Separator::Comma,
-    header: Header::Loose,
-};
+columns! {
+    COLUMNS:
+    GPUS = "num_gpu", SUBMIT = "submit_time|submission_time", DURATION = "duration", JOB = "job_id",
+    DEADLINE = "ddl|deadline", ITERATIONS = "iteration|num_iteration", BEST_EFFORT = "best_effort",
+}
+const TRACE: Layout = Layout::named(COLUMNS, 3);
 
 pub(crate) fn recognise(head: &Head) -> Option<String> {
     let artifact = head.has_all(&["job_id", "submit_time", "ddl", "num_gpu", "duration"]);
@@ -55,7 +40,7 @@ pub(crate) fn read(request: Request<'_>) -> Result<Workload, Error> {
         }
         (true, false) => "deadlines are not looked at (deadlines=drop; or keep)",
     });
-    gathering.assume("interruptions cost nothing: the trace does not say how long a restart takes");
+    gathering.assume(FREE_INTERRUPTIONS);
     let mut late = 0;
     gathering.read(&mut table, |row, gathering| {
         let gpus = required_gpus(row, GPUS)?;

@@ -11,8 +11,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cluster::{
-    Bytes, Cluster, Ends, GpuKind, Grain, JobDraft, JobSpec, Name, QueueId, QueueTree, Role, Scaling, Slice, Span,
-    Time, Weight,
+    Bytes, Cluster, Ends, GpuKind, Grain, JobDraft, JobSpec, Name, QueueId, QueueTree, Recovery, Role, Scaling, Slice,
+    Span, Time, Weight,
 };
 use perf::{Speed, TrueJob, Truth};
 
@@ -62,6 +62,18 @@ pub(crate) enum Work {
     Lasting(Span),
     /// So many iterations at a known speed.
     Steps(Arc<Speed>, u64),
+    /// As was measured of its application.
+    Trained(Box<Trained>),
+}
+
+/// A job whose application was measured.
+pub(crate) struct Trained {
+    pub(crate) speed: Arc<Speed>,
+    pub(crate) truth: Arc<Truth>,
+    pub(crate) scaling: Scaling,
+    /// The workers its user asked for, where that can be had.
+    pub(crate) asked: Option<u32>,
+    pub(crate) recovery: Recovery,
 }
 
 /// Workers and what each of them takes.
@@ -146,6 +158,7 @@ struct Kept {
     iterations: Option<u64>,
     speed: Arc<Speed>,
     truth: Arc<Truth>,
+    trained: Option<(Scaling, Option<u32>, Recovery)>,
 }
 
 /// What many jobs ask for alike.
@@ -303,6 +316,14 @@ impl<'a> Gathering<'a> {
         name
     }
 
+    /// Says whether policies are told how many of these a job takes.
+    pub(crate) fn assume_ends(&mut self, what: &str) {
+        self.assume(match self.tells_iterations {
+            true => format!("policies are told how many {what} a job takes (ends=iterations)"),
+            false => format!("policies are not told how many {what} a job takes (ends=itself; or iterations)"),
+        });
+    }
+
     pub(crate) fn assume(&mut self, what: impl Into<String>) {
         self.assumptions.push(what.into());
     }
@@ -418,12 +439,16 @@ impl<'a> Gathering<'a> {
         self.disordered += u64::from(job.submitted < self.newest);
         self.newest = job.submitted;
         let (speed, truth) = self.truth(&job);
+        let trained = match &job.work {
+            Work::Trained(trained) => Some((trained.scaling, trained.asked, trained.recovery)),
+            Work::Lasting(_) | Work::Steps(..) => None,
+        };
         let name = if self.names_dropped { None } else { job.id.as_deref().map(Name::from) };
         let (deadline, expected) = (job.deadline, job.expected);
         let iterations = job.iterations.filter(|_| self.tells_iterations);
         let (line, submitted) = (job.line, job.submitted);
         let ask = self.ask(job);
-        self.kept.push(Kept { line, name, submitted, ask, deadline, expected, iterations, speed, truth });
+        self.kept.push(Kept { line, name, submitted, ask, deadline, expected, iterations, speed, truth, trained });
         Ok(())
     }
 
@@ -458,9 +483,15 @@ impl<'a> Gathering<'a> {
         let span = match &job.work {
             Work::Lasting(span) => *span,
             Work::Steps(speed, iterations) => {
-                let truth = Truth { speed: (**speed).clone(), iterations: (*iterations).max(1), start_up: Span::ZERO };
+                let truth = Truth {
+                    speed: (**speed).clone(),
+                    iterations: (*iterations).max(1),
+                    start_up: Span::ZERO,
+                    course: None,
+                };
                 return (speed.clone(), Arc::new(truth));
             }
+            Work::Trained(trained) => return (trained.speed.clone(), trained.truth.clone()),
         };
         self.short += u64::from(span.as_millis() == 0);
         let share = job.gang.slice.map_or(1000, |slice| slice.grain.share().as_thousandths()).max(1);
@@ -468,7 +499,8 @@ impl<'a> Gathering<'a> {
         if let Some(iterations) = job.iterations.filter(|_| self.tells_iterations) {
             let rate = iterations.max(1) as f64 * 1e6 / (ms as f64 * f64::from(share));
             let speed = Arc::new(Speed::constant(rate));
-            let truth = Truth { speed: (*speed).clone(), iterations: iterations.max(1), start_up: Span::ZERO };
+            let truth =
+                Truth { speed: (*speed).clone(), iterations: iterations.max(1), start_up: Span::ZERO, course: None };
             return (speed, Arc::new(truth));
         }
         if let Some((speed, truth)) = self.lasting.get(&(share, ms)) {
@@ -476,7 +508,7 @@ impl<'a> Gathering<'a> {
         }
         let constant = || Arc::new(Speed::constant(1e6 / f64::from(share)));
         let speed = self.speeds.entry(share).or_insert_with(constant).clone();
-        let truth = Arc::new(Truth { speed: (*speed).clone(), iterations: ms, start_up: Span::ZERO });
+        let truth = Arc::new(Truth { speed: (*speed).clone(), iterations: ms, start_up: Span::ZERO, course: None });
         if self.lasting.len() < MOST_SHARED {
             self.lasting.insert((share, ms), (speed.clone(), truth.clone()));
         }
@@ -523,8 +555,11 @@ impl<'a> Gathering<'a> {
         for place in order {
             let kept = &self.kept[place as usize];
             let submitted = Time::from_millis((kept.submitted - zero) as u64);
-            let alike =
-                self.names_dropped && kept.deadline.is_none() && kept.expected.is_none() && kept.iterations.is_none();
+            let alike = self.names_dropped
+                && kept.trained.is_none()
+                && kept.deadline.is_none()
+                && kept.expected.is_none()
+                && kept.iterations.is_none();
             let known = specs[kept.ask as usize].as_ref().filter(|_| alike);
             let spec = match known {
                 Some(spec) => spec.clone(),
@@ -558,6 +593,13 @@ impl<'a> Gathering<'a> {
             deadline: kept.deadline.map(|after| submitted + after),
             expected: kept.expected,
             ..JobDraft::rigid(name, workers)
+        };
+        let draft = match kept.trained {
+            None => draft,
+            Some((scaling, asked, recovery)) => {
+                let asked = asked.filter(|&workers| scaling.allows(workers));
+                JobDraft { scaling, asked, recovery, ends: Ends::Iterations(kept.truth.iterations), ..draft }
+            }
         };
         let fault = |what: String| Error::Line { file: self.file.clone(), line: kept.line, what };
         draft.build().map_err(|invalid| fault(invalid.to_string()))
@@ -659,6 +701,9 @@ impl<'a> Gathering<'a> {
         self.assumptions.extend(lines);
     }
 }
+
+pub(crate) const FREE_INTERRUPTIONS: &str =
+    "interruptions cost nothing: the trace does not say how long a restart takes";
 
 const STAMP: &str = "a time like 2017-10-09 07:03:03 from 1970 to 2199";
 

@@ -11,57 +11,25 @@ use perf::{Rates, ScalingLaw, Speed};
 use crate::Workload;
 use crate::error::{Error, shown};
 use crate::readers::auto::Head;
-use crate::readers::gather::{Gathering, Job, Request, Wanted, Work, no_gpus, required_gpus, required_seconds};
+use crate::readers::gather::{
+    FREE_INTERRUPTIONS, Gathering, Job, Request, Wanted, Work, no_gpus, required_gpus, required_seconds,
+};
 use crate::readers::json::Json;
-use crate::table::{Header, Layout, Row, Separator, Table};
+use crate::table::{Layout, Row, Separator, Table, columns};
 
 pub(crate) const OPTIONS: &[&str] = &["throughputs", "reference", "step_s", "ends"];
 
 pub(crate) const MOST_STEPS: u64 = 1 << 52;
 
-const TYPE: usize = 0;
-const STEPS: usize = 5;
-const GPUS: usize = 6;
-const WEIGHT: usize = 7;
-const SLO: usize = 8;
-const ARRIVAL: usize = 9;
-const VC: usize = 10;
-const TRACE: Layout = Layout {
-    columns: &[
-        "job_type",
-        "command",
-        "working_directory",
-        "num_steps_arg",
-        "needs_data_dir",
-        "total_steps",
-        "scale_factor",
-        "priority_weight",
-        "SLO",
-        "arrival_time_s",
-    ],
-    required: 10,
-    separator: Separator::Tab,
-    header: Header::Optional,
-};
+columns! {
+    COLUMNS:
+    TYPE = "job_type", COMMAND = "command", DIRECTORY = "working_directory", STEPS_ARGUMENT = "num_steps_arg",
+    NEEDS_DATA = "needs_data_dir", STEPS = "total_steps", GPUS = "scale_factor", WEIGHT = "priority_weight", SLO = "SLO",
+    ARRIVAL = "arrival_time_s", VC = "vc",
+}
+const TRACE: Layout = Layout::bare(COLUMNS.split_at(VC).0, Separator::Tab);
 /// The same columns, of which the table has some, and one more.
-const REDUCED: Layout = Layout {
-    columns: &[
-        "job_type",
-        "command",
-        "working_directory",
-        "num_steps_arg",
-        "needs_data_dir",
-        "total_steps",
-        "scale_factor",
-        "priority_weight",
-        "SLO",
-        "arrival_time_s",
-        "vc",
-    ],
-    required: 1,
-    separator: Separator::Comma,
-    header: Header::Loose,
-};
+const REDUCED: Layout = Layout::named(COLUMNS, 1);
 
 pub(crate) fn recognise(head: &Head) -> Option<String> {
     if head.has_all(&["vc", "job_type", "total_steps", "scale_factor"]) {
@@ -85,12 +53,7 @@ pub(crate) fn read(request: Request<'_>) -> Result<Workload, Error> {
     }
     let mut steps = Steps::new(request, table.file())?;
     gathering.assume(steps.assumption.clone());
-    gathering.assume("jobs are rigid at their scale factor, in which a worker has one GPU");
-    gathering.assume(match request.options.get("ends") {
-        Some("iterations") => "policies are told how many steps a job takes (ends=iterations)",
-        _ => "policies are not told how many steps a job takes (ends=itself; or iterations)",
-    });
-    gathering.assume("interruptions cost nothing: the trace does not say how long a restart takes");
+    assume_as_gavel(&mut gathering);
     gathering.read(&mut table, |row, gathering| {
         let gpus = required_gpus(row, GPUS)?;
         let Some(gang) = gathering.gang(Wanted { gpus, ..Wanted::default() }, || no_gpus(row, GPUS))? else {
@@ -109,6 +72,13 @@ pub(crate) fn read(request: Request<'_>) -> Result<Workload, Error> {
         Ok(Some(Job { work, tenant, deadline, weight, iterations: Some(iterations), ..job }))
     })?;
     gathering.finish()
+}
+
+/// What holds for all traces of such programs.
+pub(crate) fn assume_as_gavel(gathering: &mut Gathering<'_>) {
+    gathering.assume("jobs are rigid at their scale factor, in which a worker has one GPU");
+    gathering.assume_ends("steps");
+    gathering.assume(FREE_INTERRUPTIONS);
 }
 
 pub(crate) fn weight(row: &Row<'_>, column: usize) -> Result<Weight, Error> {
@@ -231,7 +201,8 @@ impl<'a> Steps<'a> {
             true => Rates::ByKind(self.cluster.kinds().filter_map(|(id, kind)| Some((id, of(&kind.name)?))).collect()),
             false => Rates::Anywhere(rate),
         };
-        let speed = Speed { rates, scaling: ScalingLaw::Gang, gradients: Bytes::ZERO, noise_scale: None };
+        let speed =
+            Speed { rates, scaling: ScalingLaw::Gang, gradients: Bytes::ZERO, noise_scale: None, adaptation: None };
         speed.check().map_err(|_| unknown())?;
         let speed = Arc::new(speed);
         self.known.insert(key, (speed.clone(), rate));

@@ -1,105 +1,16 @@
 //! The jobs of SenseTime's Helios clusters (Hu et al., SC 2021): the published `cluster_log.csv`, and the reduced tables
 //! of the Venus cluster.
 
-use crate::Workload;
-use crate::error::Error;
 use crate::readers::auto::Head;
-use crate::readers::gather::{
-    Gathering, Job, MOST_GPUS, Request, Wanted, between, no_gpus, required_gpus, seconds, span,
-};
-use crate::table::{Header, Layout, Separator, Table};
+pub(crate) use crate::readers::cluster_log::read;
 
 pub(crate) const OPTIONS: &[&str] = &["states", "cores", "workers"];
-
-const GPUS: usize = 0;
-const SUBMIT: usize = 1;
-const JOB: usize = 2;
-const USER: usize = 3;
-const VC: usize = 4;
-const NODES: usize = 5;
-const CORES: usize = 6;
-const STATE: usize = 7;
-const START: usize = 8;
-const END: usize = 9;
-const DURATION: usize = 10;
-const CLAMPED: usize = 11;
-const COLUMNS: &[&str] = &[
-    "gpu_num|num_gpus",
-    "submit_time|submit_s",
-    "job_id",
-    "user",
-    "vc",
-    "node_num|num_nodes",
-    "cpu_num",
-    "state",
-    "start_time",
-    "end_time",
-    "duration|duration_s",
-    "clamped",
-];
-const TABLE: Layout = Layout { columns: COLUMNS, required: 2, separator: Separator::Comma, header: Header::Loose };
 
 pub(crate) fn recognise(head: &Head) -> Option<String> {
     let original = head.has_all(&["gpu_num", "vc", "state", "submit_time"]);
     let reduced = head.has_all(&["submit_time", "num_gpus", "duration_s", "clamped"])
         || head.has_all(&["vc", "submit_s", "num_gpus", "num_nodes", "duration_s", "state"]);
     (original || reduced).then(|| format!("the header has {}", head.header()))
-}
-
-pub(crate) fn read(request: Request<'_>) -> Result<Workload, Error> {
-    let mut gathering = Gathering::new(request)?;
-    let mut table = Table::lay_out(request.path, TABLE)?;
-    let timed = table.has(DURATION) || (table.has(START) && table.has(END));
-    if !timed {
-        let what = "missing column `duration`, or `start_time` and `end_time`".into();
-        return Err(Error::Line { file: table.file().into(), line: 1, what });
-    }
-    gathering.stamped = table.name(SUBMIT) != "submit_s";
-    gathering.assume("run times are taken as work, although measured under the cluster's own scheduler");
-    gathering.assume("GPU counts are taken as fixed: every job is rigid and runs equally fast wherever it is placed");
-    gathering.assume("interruptions cost nothing: the log does not say how long a restart takes");
-    gathering.assume(match request.options.get("cores") {
-        Some("keep") => "CPU cores asked for are spread evenly over the workers (cores=keep)",
-        _ => "CPU cores asked for are not looked at (cores=drop; or keep)",
-    });
-    gathering.assume(match request.options.get("workers") {
-        Some("node") => "a job has a worker for each of its nodes (workers=node)",
-        _ => "a job has a worker for each of its GPUs, on any nodes (workers=gpu; or node)",
-    });
-    let mut clamped = 0;
-    gathering.read(&mut table, |row, gathering| {
-        if !gathering.wants_state(row.text(STATE)) {
-            return Ok(None);
-        }
-        let gpus = required_gpus(row, GPUS)?;
-        let submitted = match gathering.stamped {
-            true => gathering.required_stamp(row, SUBMIT)?,
-            false => crate::readers::gather::required_seconds(row, SUBMIT)?,
-        };
-        let (start, end) = (gathering.stamp(row, START)?, gathering.stamp(row, END)?);
-        let work = match (seconds(row, DURATION)?, start, end) {
-            (Some(duration), ..) => span(duration),
-            (None, Some(start), Some(end)) => between(row, start, end, END)?,
-            (None, ..) => {
-                gathering.leave_out("that never started or never ended");
-                return Ok(None);
-            }
-        };
-        let nodes = row.count(NODES, 0..=MOST_GPUS)?;
-        let millicores = row.real(CORES, 0.0..=1e9)?.map(|cores| (cores * 1000.0) as u64);
-        let Some(gang) = gathering.gang(Wanted { gpus, nodes, millicores }, || no_gpus(row, GPUS))? else {
-            return Ok(None);
-        };
-        clamped += u64::from(row.text(CLAMPED) == Some("1"));
-        let (user, tenant) = (row.text(USER), row.text(VC));
-        let (user, tenant) = (user.map(|user| gathering.name(user)), tenant.map(|vc| gathering.name(vc)));
-        let id = row.text(JOB).map(String::from);
-        Ok(Some(Job { id, user, tenant, ..Job::new(row.line, submitted, work, gang) }))
-    })?;
-    if clamped > 0 {
-        gathering.assume(format!("{clamped} jobs are marked as cut off at 48 h in the file; they ran longer"));
-    }
-    gathering.finish()
 }
 
 #[cfg(test)]

@@ -1,5 +1,8 @@
 //! JSON read piece by piece, so that a list of any length needs the memory of one element. Knows where it is, not what
 //! the members mean.
+//!
+//! This is not `serde_json`'s stream, which says where it is only in errors: a row that is left out, or has the id of another,
+//! could not be named by its line, nor could a text without an end be refused before it fills the memory.
 
 use std::io::BufRead;
 use std::path::Path;

@@ -5,6 +5,7 @@ mod acme;
 mod auto;
 mod chronus;
 mod clock;
+mod cluster_log;
 mod elasticflow;
 mod gather;
 mod gavel;
@@ -20,15 +21,17 @@ mod shockwave;
 mod swf;
 mod tiresias;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use cluster::{Cluster, QueueTree};
 
+pub(crate) use openb::read_nodes as read_openb_nodes_with_lines;
 pub use openb::read_openb_nodes;
 
 use crate::Workload;
 use crate::csv;
 use crate::error::Error;
+use crate::stream::Rows;
 use options::COMMON;
 
 pub(crate) use auto::Head;
@@ -44,7 +47,11 @@ pub(crate) struct Format {
     options: &'static [&'static str],
     pub(crate) recognise: fn(&Head) -> Option<String>,
     read: fn(Request<'_>) -> Result<Workload, Error>,
+    /// How the same jobs are had one by one, if every row is a job that can be told without the others.
+    pub(crate) rows: Option<OpenRows>,
 }
+
+pub(crate) type OpenRows = for<'a> fn(Request<'a>) -> Result<Box<dyn Rows + 'a>, Error>;
 
 macro_rules! format {
     ($name:literal, $module:ident, $sign:literal) => {
@@ -54,12 +61,13 @@ macro_rules! format {
             options: $module::OPTIONS,
             recognise: $module::recognise,
             read: $module::read,
+            rows: None,
         }
     };
 }
 
 pub(crate) const FORMATS: &[Format] = &[
-    format!("csv", csv, "columns submit_s, gpus, duration_s"),
+    Format { rows: Some(csv::rows), ..format!("csv", csv, "columns submit_s, gpus, duration_s") },
     format!("sacct", sacct, "columns JobID and Submit between bars"),
     format!("swf", swf, "eighteen numbers a line"),
     format!("philly", philly, "JSON with `attempts`, or columns arrival_s, num_gpus, duration_s, vc"),
@@ -77,6 +85,7 @@ pub(crate) const FORMATS: &[Format] = &[
         options: pollux::OPTIONS,
         recognise: |_| None,
         read: pollux::read,
+        rows: None,
     },
     format!("tiresias", tiresias, "columns job_id, num_gpu, submit_time, model_name, duration"),
     format!("chronus", chronus, "column expect_time_list"),
@@ -103,7 +112,7 @@ fn read_any(text: &str, cluster: &Cluster, queues: &QueueTree) -> Result<Workloa
     let (path, _) = options::split(text);
     let (format, how) = auto::recognise(&path)?;
     let mut workload = read_as(format, text, cluster, queues)?;
-    workload.assumptions.insert(0, std::format!("read as {}: {how}", format.name));
+    workload.assumptions.insert(0, read_as_told(format, &how));
     Ok(workload)
 }
 
@@ -112,6 +121,37 @@ fn read_as(format: &Format, text: &str, cluster: &Cluster, queues: &QueueTree) -
     let options = Options::parse(format.name, options, &known_options(format))?;
     let request = Request { path: &path, options: &options, cluster, queues };
     Ok(Workload { name: text.into(), ..(format.read)(request)? })
+}
+
+/// A file of a layout with one row per job.
+pub(crate) struct RowFile {
+    pub(crate) format: &'static Format,
+    pub(crate) path: PathBuf,
+    pub(crate) options: Options,
+    pub(crate) name: String,
+    /// How the format was recognised, if it had to be.
+    pub(crate) how: Option<String>,
+}
+
+/// What is meant by `FORMAT:PATH`, if its rows are jobs one by one and it can be read more than once.
+pub(crate) fn one_row_per_job(text: &str) -> Result<Option<RowFile>, Error> {
+    let Some((format, text)) = text.trim().split_once(':') else { return Ok(None) };
+    let (path, options) = options::split(text);
+    if !path.is_file() {
+        return Ok(None);
+    }
+    let (format, how) = match format {
+        "auto" => auto::recognise(&path).map(|(format, how)| (Some(format), Some(how)))?,
+        _ => (FORMATS.iter().find(|known| known.name == format), None),
+    };
+    let Some(format) = format.filter(|format| format.rows.is_some()) else { return Ok(None) };
+    let options = Options::parse(format.name, options, &known_options(format))?;
+    let how = how.map(|how| read_as_told(format, &how));
+    Ok(Some(RowFile { format, path, options, name: text.into(), how }))
+}
+
+fn read_as_told(format: &Format, how: &str) -> String {
+    std::format!("read as {}: {how}", format.name)
 }
 
 /// The options of a format. Moira's own table says itself what the common ones are for in other people's.
@@ -313,6 +353,256 @@ pub(crate) mod tests {
             error.starts_with("FILE: the format may be any of openb (the header has num_gpu and gpu_milli), tiresias"),
             "{error}"
         );
+    }
+
+    /// A file of every format in its original layout: options, text, a cell of it that says a time, and one that says GPUs.
+    /// Written so that the second job stands above the first, where the layout has submissions.
+    struct Sample {
+        format: &'static str,
+        options: &'static str,
+        text: &'static str,
+        /// What stands for a time, and with how many decimals it is written.
+        time: &'static str,
+        gpus: &'static str,
+    }
+
+    const fn sample(
+        format: &'static str,
+        options: &'static str,
+        text: &'static str,
+        time: &'static str,
+        gpus: &'static str,
+    ) -> Sample {
+        Sample { format, options, text, time, gpus }
+    }
+
+    /// Two jobs each, of which the one submitted later stands first. The marked cells occur once.
+    const SAMPLES: [Sample; 16] = [
+        sample("csv", "", "submit_s,gpus,duration_s,id\n90,4,601,b\n30,2,700,a\n", "601", ",4,"),
+        sample(
+            "sacct",
+            "",
+            "JobID|User|Account|Submit|Start|End|Elapsed|State|AllocTRES|NNodes\n\
+             7|ann|x|2024-03-01T00:01:30|2024-03-01T00:02:00|2024-03-01T00:12:01|00:10:01|COMPLETED|gres/gpu=4|1\n\
+             5|bob|x|2024-03-01T00:00:30|2024-03-01T00:02:00|2024-03-01T00:03:00|00:01:00|COMPLETED|gres/gpu=2|1\n",
+            "00:10:01",
+            "gres/gpu=4",
+        ),
+        sample(
+            "swf",
+            "",
+            "; log\n2 90 5 601 4 -1 -1 4 3600 -1 1 7 2 -1 1 -1 -1 -1\n1 30 5 60 2 -1 -1 2 3600 -1 1 7 2 -1 1 -1 -1 -1\n",
+            " 601 ",
+            " 601 4 ",
+        ),
+        sample("philly", "", "arrival_s,num_gpus,duration_s,job_id,vc\n90,4,601,b,x\n30,2,700,a,y\n", "601", ",4,"),
+        sample(
+            "helios",
+            "",
+            "job_id,user,vc,gpu_num,cpu_num,node_num,state,submit_time,start_time,end_time,duration,queue\n\
+             7,u,v,4,8,1,COMPLETED,2020-04-01 00:01:30,2020-04-01 00:02:00,2020-04-01 00:12:01,601,30\n\
+             5,u,v,2,8,1,FAILED,2020-04-01 00:00:30,2020-04-01 00:02:00,2020-04-01 00:03:00,60,90\n",
+            "601",
+            "v,4,",
+        ),
+        sample(
+            "pai",
+            "",
+            "j2,worker,1,Terminated,90.0,691.0,600.0,29.3,400.0,T4\nj1,worker,1,Terminated,30.0,90.5,600.0,29.3,200.0,T4\n",
+            "691.0",
+            "400.0",
+        ),
+        sample(
+            "openb",
+            "",
+            "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time\n\
+             p1,6000,1024,4,1000,,BE,Succeeded,90,691,90\np0,6000,1024,2,1000,,BE,Succeeded,30,99,30\n",
+            "691",
+            ",4,",
+        ),
+        sample(
+            "acme",
+            "",
+            "job_id,user,node_num,gpu_num,cpu_num,type,state,submit_time,start_time,end_time,duration,queue\n\
+             b,u,1,4,8,Other,COMPLETED,2023-05-17 11:01:30+00:00,2023-05-17 11:01:30+00:00,2023-05-17 11:11:31+00:00,601,0\n\
+             a,u,1,2,8,Other,COMPLETED,2023-05-17 19:00:30+08:00,2023-05-17 11:01:30+00:00,2023-05-17 11:02:30+00:00,60,0\n",
+            "601",
+            "u,1,4,",
+        ),
+        sample(
+            "gavel",
+            "step_s=1",
+            "LM\tx\ty\tz\t1\t601\t4\t1\t-1\t90\nLM\tx\ty\tz\t1\t700\t2\t1\t-1\t30\n",
+            "\t601\t",
+            "\t601\t4\t",
+        ),
+        sample(
+            "shockwave",
+            "",
+            "LM\tx\ty\tz\t1\t10\t4\tstatic\t1\t-1\t601\t90\nLM\tx\ty\tz\t1\t10\t2\tgns\t1\t-1\t700\t30\n",
+            "601",
+            "\t10\t4\t",
+        ),
+        sample(
+            "pollux",
+            "durations=DURATIONS",
+            "name,time,application,num_replicas,batch_size\nb,90.25,cifar10,4,128\na,30,cifar10,2,128\n",
+            "90.25",
+            ",4,",
+        ),
+        sample(
+            "sia",
+            "durations=DURATIONS",
+            "name,time,application,num_replicas,batch_size\nb,90.25,cifar10,4,128\na,30,cifar10,2,128\n",
+            "90.25",
+            ",4,",
+        ),
+        sample(
+            "tiresias",
+            "",
+            "job_id,num_gpu,submit_time,iterations,model_name,duration,interval\n2,4,90,100,vgg16,601,5\n1,2,30,100,vgg16,700,5\n",
+            "601",
+            "2,4,",
+        ),
+        sample(
+            "chronus",
+            "",
+            "job_id,num_gpu,submit_time,iterations,model_name,duration,interval,expect_time_list,best_effort,user,job_type\n\
+             2,4,90,100,vgg16,601,5,700,0,v,strict\n1,2,30,100,vgg16,60,5,700,0,v,strict\n",
+            "601",
+            "2,4,",
+        ),
+        sample(
+            "elasticflow",
+            "",
+            "job_id,num_gpu,submit_time,iterations,model_name,duration,interval,ddl,best_effort\n\
+             2,4,90,100,vgg16,601,5,900.5,0\n1,2,30,100,vgg16,60,5,900.5,0\n",
+            "601",
+            "2,4,",
+        ),
+        sample(
+            "philly",
+            "",
+            "[{\"status\": \"Pass\", \"vc\": \"x\", \"jobid\": \"b\", \"submitted_time\": \"2017-10-09 07:01:30\", \"user\": \"u\",\n\
+             \"attempts\": [{\"start_time\": \"2017-10-09 07:02:00\", \"end_time\": \"2017-10-09 07:12:01\", \
+             \"detail\": [{\"ip\": \"m1\", \"gpus\": [\"gpu0\", \"gpu1\", \"gpu2\", \"gpu3\"]}]}]},\n\
+             {\"status\": \"Pass\", \"vc\": \"x\", \"jobid\": \"a\", \"submitted_time\": \"2017-10-09 07:00:30\", \"user\": \"u\",\n\
+             \"attempts\": [{\"start_time\": \"2017-10-09 07:02:00\", \"end_time\": \"2017-10-09 07:03:00\", \
+             \"detail\": [{\"ip\": \"m1\", \"gpus\": [\"gpu0\", \"gpu1\"]}]}]}]\n",
+            "2017-10-09 07:12:01",
+            "[\"gpu0\", \"gpu1\", \"gpu2\", \"gpu3\"]",
+        ),
+    ];
+
+    /// Reads a sample whose text was changed; where it needs a table of run times, with one.
+    fn read_sample(sample: &Sample, bytes: &[u8], further: &str) -> Result<Workload, String> {
+        let dir = tempfile::tempdir().unwrap();
+        let durations = dir.path().join("durations.csv");
+        std::fs::write(&durations, "application,num_replicas,batch_size,duration_s\ncifar10,,,601\n").unwrap();
+        let options = sample.options.replace("DURATIONS", &durations.display().to_string());
+        let options: Vec<&str> = [options.as_str(), further].into_iter().filter(|part| !part.is_empty()).collect();
+        read_bytes(sample.format, bytes, &options.join("&"))
+    }
+
+    fn packed(bytes: &[u8]) -> Vec<u8> {
+        let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+        packer.write_all(bytes).unwrap();
+        packer.finish().unwrap()
+    }
+
+    #[test]
+    fn every_format_has_a_sample_and_reads_it_in_order_of_submission() {
+        let missing: Vec<&str> = FORMATS
+            .iter()
+            .map(|format| format.name)
+            .filter(|name| !SAMPLES.iter().any(|sample| sample.format == *name))
+            .collect();
+        assert!(missing.is_empty(), "no sample of {missing:?}");
+        for sample in &SAMPLES {
+            let workload = read_sample(sample, sample.text.as_bytes(), "").unwrap_or_else(|error| panic!("{error}"));
+            let gpus: Vec<f64> = workload.jobs.iter().map(|job| job.spec.min_gpus().as_f64()).collect();
+            assert_eq!(gpus, [2.0, 4.0], "{}", sample.format);
+            assert!(workload.jobs[0].submitted < workload.jobs[1].submitted, "{}", sample.format);
+            // Moira's own table may stand in any order, of which nothing is said.
+            let told = "1 jobs stand below others that were submitted later: sorted by submission";
+            let says = workload.assumptions.iter().any(|line| line == told);
+            assert_eq!(says, sample.format != "csv", "{}: {:?}", sample.format, workload.assumptions);
+        }
+    }
+
+    #[test]
+    fn every_format_takes_windows_line_ends_a_byte_order_mark_and_compression() {
+        for sample in &SAMPLES {
+            let plain = read_sample(sample, sample.text.as_bytes(), "").unwrap();
+            let windows = std::format!("\u{feff}{}", sample.text.replace('\n', "\r\n"));
+            let read = read_sample(sample, windows.as_bytes(), "").unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(read.jobs, plain.jobs, "{}", sample.format);
+            let read = read_sample(sample, &packed(sample.text.as_bytes()), "").unwrap();
+            assert_eq!(read.jobs, plain.jobs, "{}", sample.format);
+        }
+    }
+
+    #[test]
+    fn no_format_takes_a_compressed_file_cut_in_the_middle() {
+        for sample in &SAMPLES {
+            let packed = packed(sample.text.as_bytes());
+            for further in ["", "skip_bad_rows=true"] {
+                let error = read_sample(sample, &packed[..packed.len() - 12], further).unwrap_err();
+                let expected = "the compressed data ends in the middle; the file was cut short";
+                assert!(error.starts_with("FILE:") && error.ends_with(expected), "{}: {error}", sample.format);
+            }
+        }
+    }
+
+    #[test]
+    fn no_format_takes_times_that_cannot_be() {
+        for sample in &SAMPLES {
+            assert_eq!(sample.text.matches(sample.time).count(), 1, "{}: the time is there once", sample.format);
+            let number = sample.time.trim();
+            for absurd in ["NaN", "-5", "1e30", "inf"] {
+                let text = sample.text.replace(sample.time, &sample.time.replace(number, absurd));
+                let error = read_sample(sample, text.as_bytes(), "").expect_err(sample.format);
+                // Where the layout has no line for itself the place is the element's.
+                assert!(error.starts_with("FILE:"), "{} {absurd}: {error}", sample.format);
+                let line = error["FILE:".len()..].split(':').next().unwrap_or_default();
+                assert!(line.parse::<u64>().is_ok(), "{} {absurd} names no line: {error}", sample.format);
+                assert!(error.contains(absurd), "{} {absurd}: {error}", sample.format);
+                let left = read_sample(sample, text.as_bytes(), "skip_bad_rows=true").unwrap();
+                assert_eq!(left.jobs.len(), 1, "{} {absurd}", sample.format);
+            }
+        }
+    }
+
+    #[test]
+    fn every_format_has_a_rule_for_jobs_without_gpus() {
+        for sample in SAMPLES.iter().filter(|sample| sample.format != "csv") {
+            assert_eq!(sample.text.matches(sample.gpus).count(), 1, "{}: the size is there once", sample.format);
+            let none = match sample.gpus {
+                list if list.starts_with('[') => "[]".to_string(),
+                cell => {
+                    let at = cell.rfind('4').unwrap();
+                    std::format!("{}0{}", &cell[..at], &cell[at + 1..])
+                }
+            };
+            let mut text = sample.text.replace(sample.gpus, &none);
+            if sample.format == "swf" {
+                // A log without allocated processors falls back on those asked for.
+                text = text.replace(" 4 3600", " 0 3600");
+            }
+            let dropped = read_sample(sample, text.as_bytes(), "").unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(dropped.jobs.len(), 1, "{}", sample.format);
+            let told = "1 jobs are left out: without GPUs (zero_gpu=drop; or keep, refuse)";
+            assert!(
+                dropped.assumptions.iter().any(|line| line == told),
+                "{}: {:?}",
+                sample.format,
+                dropped.assumptions
+            );
+            let error = read_sample(sample, text.as_bytes(), "zero_gpu=refuse").expect_err(sample.format);
+            assert!(error.starts_with("FILE:"), "{}: {error}", sample.format);
+            let kept = read_sample(sample, text.as_bytes(), "zero_gpu=keep").unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(kept.jobs.iter().filter(|job| !job.spec.uses_gpus()).count(), 1, "{}", sample.format);
+        }
     }
 
     #[test]

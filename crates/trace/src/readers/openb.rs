@@ -12,51 +12,26 @@ use crate::readers::auto::Head;
 use crate::readers::gather::{
     Gang, Gathering, Job, Request, Wanted, between, no_gpus, required_gpus, required_seconds, seconds, span,
 };
-use crate::table::{Header, Layout, Separator, Table};
+use crate::table::{Layout, Table, columns};
 
 pub(crate) const OPTIONS: &[&str] = &["states", "cores", "kinds", "qos", "unscheduled", "interval_s", "duration_s"];
 
-const GPUS: usize = 0;
-const SHARE: usize = 1;
-const NAME: usize = 2;
-const CORES: usize = 3;
-const MEMORY: usize = 4;
-const SPEC: usize = 5;
-const QOS: usize = 6;
-const PHASE: usize = 7;
-const CREATED: usize = 8;
-const DELETED: usize = 9;
-const SCHEDULED: usize = 10;
-const PODS: Layout = Layout {
-    columns: &[
-        "num_gpu",
-        "gpu_milli",
-        "name",
-        "cpu_milli",
-        "memory_mib",
-        "gpu_spec",
-        "qos",
-        "pod_phase",
-        "creation_time",
-        "deletion_time",
-        "scheduled_time",
-    ],
-    required: 2,
-    separator: Separator::Comma,
-    header: Header::Loose,
-};
+columns! {
+    POD_COLUMNS:
+    GPUS = "num_gpu", SHARE = "gpu_milli", NAME = "name", CORES = "cpu_milli", MEMORY = "memory_mib",
+    SPEC = "gpu_spec", QOS = "qos", PHASE = "pod_phase", CREATED = "creation_time", DELETED = "deletion_time",
+    SCHEDULED = "scheduled_time",
+}
+const PODS: Layout = Layout::named(POD_COLUMNS, 2);
 
-const NODE: usize = 0;
-const NODE_CORES: usize = 1;
-const NODE_MEMORY: usize = 2;
-const NODE_GPUS: usize = 3;
-const MODEL: usize = 4;
-const NODES: Layout = Layout {
-    columns: &["sn", "cpu_milli", "memory_mib", "gpu", "model"],
-    required: 5,
-    separator: Separator::Comma,
-    header: Header::Loose,
-};
+/// Longer lists of nodes are refused.
+const MOST_NODES: usize = 10_000;
+
+columns! {
+    NODE_COLUMNS:
+    NODE = "sn", NODE_CORES = "cpu_milli", NODE_MEMORY = "memory_mib", NODE_GPUS = "gpu", MODEL = "model",
+}
+const NODES: Layout = Layout::named(NODE_COLUMNS, 5);
 
 pub(crate) fn recognise(head: &Head) -> Option<String> {
     head.has_all(&["num_gpu", "gpu_milli"]).then(|| "the header has num_gpu and gpu_milli".into())
@@ -141,14 +116,23 @@ pub(crate) fn read(request: Request<'_>) -> Result<Workload, Error> {
 
 /// The cluster of a node list `sn,cpu_milli,memory_mib,gpu,model`. All nodes are in one rack: the list has no network.
 pub fn read_openb_nodes(path: &Path) -> Result<ClusterDraft, Error> {
+    Ok(read_nodes(path)?.0)
+}
+
+/// The same, and on which line each node stands.
+pub(crate) fn read_nodes(path: &Path) -> Result<(ClusterDraft, Vec<u64>), Error> {
     let mut table = Table::lay_out(path, NODES)?;
     let mut kinds = BTreeSet::new();
-    let mut nodes = Vec::new();
+    let (mut nodes, mut lines) = (Vec::new(), Vec::new());
     while let Some(row) = table.next_row()? {
+        if nodes.len() == MOST_NODES {
+            return Err(row.line_fault(format!("expected at most {MOST_NODES} nodes, found more")));
+        }
         let name = row.required(NODE, "the name of the node")?;
         let gpus = row.whole(NODE_GPUS, 0..=64_u8)?.unwrap_or(0);
         let kind = if gpus > 0 { Some(row.required(MODEL, "the model of the GPUs")?.to_string()) } else { None };
         kinds.extend(kind.clone());
+        lines.push(row.line);
         nodes.push(NodeDraft {
             name: name.into(),
             kind,
@@ -162,7 +146,7 @@ pub fn read_openb_nodes(path: &Path) -> Result<ClusterDraft, Error> {
         .iter()
         .map(|name| KindDraft { name: name.clone(), ..KindDraft::well_known(&name.to_lowercase()) })
         .collect();
-    Ok(ClusterDraft { kinds, nodes, uplinks: Default::default(), queues: Vec::new() })
+    Ok((ClusterDraft { kinds, nodes, uplinks: Default::default(), queues: Vec::new() }, lines))
 }
 
 #[cfg(test)]

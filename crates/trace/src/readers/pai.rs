@@ -12,70 +12,30 @@ use crate::readers::auto::Head;
 use crate::readers::gather::{
     Gang, Gathering, Job, MOST_GPUS, Request, Wanted, between, no_gpus, required_gpus, required_seconds, seconds, span,
 };
-use crate::table::{Header, Layout, Row, Separator, Table};
+use crate::table::{Layout, Row, Separator, Table, columns};
 
 pub(crate) const OPTIONS: &[&str] = &["states", "fractions", "cores", "kinds", "instances"];
 
-const JOB: usize = 0;
-const TASK: usize = 1;
-const INSTANCES: usize = 2;
-const STATUS: usize = 3;
-const START: usize = 4;
-const END: usize = 5;
-const CPU: usize = 6;
-const MEMORY: usize = 7;
-const GPU: usize = 8;
-const GPU_TYPE: usize = 9;
-const TASK_TABLE: Layout = Layout {
-    columns: &[
-        "job_name",
-        "task_name",
-        "inst_num",
-        "status",
-        "start_time",
-        "end_time",
-        "plan_cpu",
-        "plan_mem",
-        "plan_gpu",
-        "gpu_type",
-    ],
-    required: 10,
-    separator: Separator::Comma,
-    header: Header::Optional,
-};
+columns! {
+    TASK_COLUMNS:
+    JOB = "job_name", TASK = "task_name", INSTANCES = "inst_num", STATUS = "status", START = "start_time",
+    END = "end_time", CPU = "plan_cpu", MEMORY = "plan_mem", GPU = "plan_gpu", GPU_TYPE = "gpu_type",
+}
+const TASK_TABLE: Layout = Layout::bare(TASK_COLUMNS, Separator::Comma);
 
-const OF_JOB: usize = 0;
-const OF_TASK: usize = 1;
-const OF_START: usize = 6;
-const OF_END: usize = 7;
-const INSTANCE_TABLE: Layout = Layout {
-    columns: &[
-        "job_name",
-        "task_name",
-        "inst_name",
-        "worker_name",
-        "inst_id",
-        "status",
-        "start_time",
-        "end_time",
-        "machine",
-    ],
-    required: 9,
-    separator: Separator::Comma,
-    header: Header::Optional,
-};
+columns! {
+    INSTANCE_COLUMNS:
+    OF_JOB = "job_name", OF_TASK = "task_name", OF_INSTANCE = "inst_name", OF_WORKER = "worker_name",
+    OF_ID = "inst_id", OF_STATUS = "status", OF_START = "start_time", OF_END = "end_time", OF_MACHINE = "machine",
+}
+const INSTANCE_TABLE: Layout = Layout::bare(INSTANCE_COLUMNS, Separator::Comma);
 
-const ARRIVAL: usize = 0;
-const GPUS: usize = 1;
-const DURATION: usize = 2;
-const ROW: usize = 3;
-const CLAMPED: usize = 4;
-const REDUCED: Layout = Layout {
-    columns: &["arrival_s", "num_gpus", "duration_s", "row", "clamped", "job", "task"],
-    required: 3,
-    separator: Separator::Comma,
-    header: Header::Loose,
-};
+columns! {
+    REDUCED_COLUMNS:
+    ARRIVAL = "arrival_s", GPUS = "num_gpus", DURATION = "duration_s", ROW = "row", CLAMPED = "clamped", OF = "job",
+    WITHIN = "task",
+}
+const REDUCED: Layout = Layout::named(REDUCED_COLUMNS, 3);
 
 const STATES: [&str; 5] = ["Terminated", "Failed", "Running", "Waiting", "Interrupted"];
 

@@ -11,19 +11,16 @@ use crate::readers::gather::{
     Gathering, Job, LONGEST_S, Request, Wanted, no_gpus, required_gpus, required_seconds, span,
 };
 use crate::readers::json::Json;
-use crate::table::{Header, Layout, Separator, Table};
+use crate::table::{Layout, Table, columns};
 
 pub(crate) const OPTIONS: &[&str] = &["retries", "states"];
 
-const GPUS: usize = 0;
-const DURATION: usize = 1;
-const ARRIVAL: usize = 2;
-const JOB: usize = 3;
-const VC: usize = 4;
-const SUBMIT: usize = 5;
-const COLUMNS: &[&str] =
-    &["num_gpus", "duration_s|duration", "arrival_s", "job_id", "vc|cluster", "submit_time|timestamp", "gpu_time"];
-const TABLE: Layout = Layout { columns: COLUMNS, required: 2, separator: Separator::Comma, header: Header::Loose };
+columns! {
+    COLUMNS:
+    GPUS = "num_gpus", DURATION = "duration_s|duration", ARRIVAL = "arrival_s", JOB = "job_id", VC = "vc|cluster",
+    SUBMIT = "submit_time|timestamp", GPU_TIME = "gpu_time",
+}
+const TABLE: Layout = Layout::named(COLUMNS, 2);
 
 pub(crate) fn recognise(head: &Head) -> Option<String> {
     if head.text.trim_start().starts_with('[') && head.text.contains("\"attempts\"") {

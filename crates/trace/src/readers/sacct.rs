@@ -7,53 +7,18 @@ use crate::error::{Error, shown};
 use crate::readers::auto::Head;
 use crate::readers::clock::parse_elapsed;
 use crate::readers::gather::{Again, Gathering, Job, LONGEST_S, MOST_GPUS, Request, Wanted, between};
-use crate::table::{Header, Layout, Row, Separator, Table};
+use crate::table::{Layout, Row, Separator, Table, columns};
 
 pub(crate) const OPTIONS: &[&str] = &["states", "retries", "cores", "workers", "kinds", "tenants"];
 
-const JOB: usize = 0;
-const SUBMIT: usize = 1;
-const USER: usize = 2;
-const ACCOUNT: usize = 3;
-const PARTITION: usize = 4;
-const START: usize = 5;
-const END: usize = 6;
-const ELAPSED: usize = 7;
-const ELAPSED_RAW: usize = 8;
-const STATE: usize = 9;
-const ALLOCATED: usize = 10;
-const REQUESTED: usize = 11;
-const OLD_ALLOCATED: usize = 12;
-const OLD_REQUESTED: usize = 13;
-const NODES: usize = 14;
-const CPUS: usize = 15;
-const LIMIT: usize = 16;
-const LIMIT_RAW: usize = 17;
-const LISTING: Layout = Layout {
-    columns: &[
-        "JobID",
-        "Submit",
-        "User",
-        "Account",
-        "Partition",
-        "Start",
-        "End",
-        "Elapsed",
-        "ElapsedRaw",
-        "State",
-        "AllocTRES",
-        "ReqTRES",
-        "AllocGRES",
-        "ReqGRES",
-        "NNodes|AllocNodes",
-        "AllocCPUS|NCPUS",
-        "Timelimit",
-        "TimelimitRaw",
-    ],
-    required: 2,
-    separator: Separator::Bar,
-    header: Header::Loose,
-};
+columns! {
+    COLUMNS:
+    JOB = "JobID", SUBMIT = "Submit", USER = "User", ACCOUNT = "Account", PARTITION = "Partition", START = "Start",
+    END = "End", ELAPSED = "Elapsed", ELAPSED_RAW = "ElapsedRaw", STATE = "State", ALLOCATED = "AllocTRES",
+    REQUESTED = "ReqTRES", OLD_ALLOCATED = "AllocGRES", OLD_REQUESTED = "ReqGRES", NODES = "NNodes|AllocNodes",
+    CPUS = "AllocCPUS|NCPUS", LIMIT = "Timelimit", LIMIT_RAW = "TimelimitRaw",
+}
+const LISTING: Layout = Layout { separator: Separator::Bar, ..Layout::named(COLUMNS, 2) };
 
 pub(crate) fn recognise(head: &Head) -> Option<String> {
     let fields: Vec<&str> = head.first_line().split('|').map(str::trim).collect();

@@ -4,37 +4,18 @@ use crate::Workload;
 use crate::error::Error;
 use crate::readers::auto::Head;
 use crate::readers::gather::{Gathering, Job, Request, Wanted, no_gpus, required_gpus, required_seconds, span};
-use crate::readers::gavel::{MOST_STEPS, slack, weight};
-use crate::table::{Header, Layout, Separator, Table};
+use crate::readers::gavel::{MOST_STEPS, assume_as_gavel, slack, weight};
+use crate::table::{Layout, Separator, Table, columns};
 
 pub(crate) const OPTIONS: &[&str] = &["ends"];
 
-const STEPS: usize = 5;
-const GPUS: usize = 6;
-const MODE: usize = 7;
-const WEIGHT: usize = 8;
-const SLO: usize = 9;
-const DURATION: usize = 10;
-const ARRIVAL: usize = 11;
-const TRACE: Layout = Layout {
-    columns: &[
-        "job_type",
-        "command",
-        "working_directory",
-        "num_steps_arg",
-        "needs_data_dir",
-        "total_steps",
-        "scale_factor",
-        "mode",
-        "priority_weight",
-        "SLO",
-        "duration_s",
-        "arrival_time_s",
-    ],
-    required: 12,
-    separator: Separator::Tab,
-    header: Header::Optional,
-};
+columns! {
+    COLUMNS:
+    TYPE = "job_type", COMMAND = "command", DIRECTORY = "working_directory", STEPS_ARGUMENT = "num_steps_arg",
+    NEEDS_DATA = "needs_data_dir", STEPS = "total_steps", GPUS = "scale_factor", MODE = "mode",
+    WEIGHT = "priority_weight", SLO = "SLO", DURATION = "duration_s", ARRIVAL = "arrival_time_s",
+}
+const TRACE: Layout = Layout::bare(COLUMNS, Separator::Tab);
 const MODES: [&str; 3] = ["static", "accordion", "gns"];
 
 pub(crate) fn recognise(head: &Head) -> Option<String> {
@@ -47,12 +28,7 @@ pub(crate) fn read(request: Request<'_>) -> Result<Workload, Error> {
     let mut gathering = Gathering::new(request)?;
     let mut table = Table::lay_out(request.path, TRACE)?;
     gathering.assume("the stated run time is taken as work, on all kinds of GPU");
-    gathering.assume("jobs are rigid at their scale factor, in which a worker has one GPU");
-    gathering.assume(match request.options.get("ends") {
-        Some("iterations") => "policies are told how many steps a job takes (ends=iterations)",
-        _ => "policies are not told how many steps a job takes (ends=itself; or iterations)",
-    });
-    gathering.assume("interruptions cost nothing: the trace does not say how long a restart takes");
+    assume_as_gavel(&mut gathering);
     let mut changing = 0;
     gathering.read(&mut table, |row, gathering| {
         let gpus = required_gpus(row, GPUS)?;

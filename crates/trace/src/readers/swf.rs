@@ -6,44 +6,18 @@ use crate::Workload;
 use crate::error::Error;
 use crate::readers::auto::Head;
 use crate::readers::gather::{Gathering, Job, LONGEST_S, MOST_GPUS, Request, Wanted, no_gpus, span};
-use crate::table::{Header, Layout, Row, Separator, Table};
+use crate::table::{Layout, Row, Separator, Table, columns};
 
 pub(crate) const OPTIONS: &[&str] = &["gpus", "states"];
 
-const JOB: usize = 0;
-const SUBMIT: usize = 1;
-const RUN: usize = 3;
-const ALLOCATED: usize = 4;
-const REQUESTED: usize = 7;
-const LIMIT: usize = 8;
-const STATUS: usize = 10;
-const USER: usize = 11;
-const GROUP: usize = 12;
-const LOG: Layout = Layout {
-    columns: &[
-        "job",
-        "submit",
-        "wait",
-        "run",
-        "allocated",
-        "cpu_time",
-        "memory",
-        "requested",
-        "requested_time",
-        "requested_memory",
-        "status",
-        "user",
-        "group",
-        "executable",
-        "queue",
-        "partition",
-        "preceding",
-        "think",
-    ],
-    required: 18,
-    separator: Separator::Blanks,
-    header: Header::Optional,
-};
+columns! {
+    COLUMNS:
+    JOB = "job", SUBMIT = "submit", WAIT = "wait", RUN = "run", ALLOCATED = "allocated", CPU_TIME = "cpu_time",
+    MEMORY = "memory", REQUESTED = "requested", LIMIT = "requested_time", REQUESTED_MEMORY = "requested_memory",
+    STATUS = "status", USER = "user", GROUP = "group", EXECUTABLE = "executable", QUEUE = "queue",
+    PARTITION = "partition", PRECEDING = "preceding", THINK = "think",
+}
+const LOG: Layout = Layout::bare(COLUMNS, Separator::Blanks);
 
 pub(crate) fn recognise(head: &Head) -> Option<String> {
     let line = head.text.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with(';'))?;

@@ -4,24 +4,20 @@
 use crate::Workload;
 use crate::error::Error;
 use crate::readers::auto::Head;
-use crate::readers::gather::{Gathering, Job, LONGEST_S, Request, Wanted, no_gpus, required_gpus, span, timed};
+use crate::readers::gather::{
+    FREE_INTERRUPTIONS, Gathering, Job, LONGEST_S, Request, Wanted, no_gpus, required_gpus, span, timed,
+};
 use crate::readers::gavel::MOST_STEPS;
-use crate::table::{Header, Layout, Row, Separator, Table};
+use crate::table::{Layout, Row, Table, columns};
 
 pub(crate) const OPTIONS: &[&str] = &["unit", "ends"];
 
-const GPUS: usize = 0;
-const SUBMIT: usize = 1;
-const DURATION: usize = 2;
-const JOB: usize = 3;
-const ITERATIONS: usize = 4;
-const STAGE: usize = 5;
-const TRACE: Layout = Layout {
-    columns: &["num_gpu", "submit_time", "duration", "job_id", "iterations", "resource_time_0"],
-    required: 3,
-    separator: Separator::Comma,
-    header: Header::Loose,
-};
+columns! {
+    COLUMNS:
+    GPUS = "num_gpu", SUBMIT = "submit_time", DURATION = "duration", JOB = "job_id", ITERATIONS = "iterations",
+    STAGE = "resource_time_0",
+}
+const TRACE: Layout = Layout::named(COLUMNS, 3);
 
 pub(crate) fn recognise(head: &Head) -> Option<String> {
     let trace = head.has_all(&["job_id", "num_gpu", "submit_time", "model_name", "duration"]);
@@ -41,11 +37,8 @@ pub(crate) fn read(request: Request<'_>) -> Result<Workload, Error> {
     let unit_s = unit_seconds(unit);
     gathering.assume(format!("times are in {unit} (unit={unit}; or others of s, ms, min)"));
     gathering.assume("durations are taken as work, on all kinds of GPU; jobs are rigid");
-    gathering.assume(match request.options.get("ends") {
-        Some("iterations") => "policies are told how many iterations a job takes (ends=iterations)",
-        _ => "policies are not told how many iterations a job takes (ends=itself; or iterations)",
-    });
-    gathering.assume("interruptions cost nothing: the trace does not say how long a restart takes");
+    gathering.assume_ends("iterations");
+    gathering.assume(FREE_INTERRUPTIONS);
     gathering.read(&mut table, |row, gathering| {
         let gpus = required_gpus(row, GPUS)?;
         let Some(gang) = gathering.gang(Wanted { gpus, ..Wanted::default() }, || no_gpus(row, GPUS))? else {

@@ -1,124 +1,33 @@
 "use strict";
-// Draws every chart of the page from the data embedded above. Names from the workload go into the page as text only.
+// The charts of a comparison of policies.
 (() => {
-  const root = document.documentElement;
-  const COLOURS = 8;
-  const DASHES = ["none", "7 3", "2 3", "9 3 2 3"];
   const MOST_POINTS = 2000;
   /** So few are shown one by one unless asked otherwise. */
   const FEW_JOBS = 200;
   const WORST = 10;
 
+  const { digits, time, percent, many, short, logTicks, timeSteps, label, shownSeries, scale, key, base, grid, lines, axisX, axisY, tip, steps, curves, element, select, redraw } = Moira;
+
   let data;
-  let shown;
   const choice = { held: 0, view: "", a: 0, b: 0 };
 
-  // ---- numbers and times as people read them
-
-  const digits = (value) => (Math.abs(value) >= 100 ? value.toFixed(0) : String(Number(value.toPrecision(3))));
-  const time = (seconds) => {
-    if (seconds == null) return "";
-    if (seconds < 60) return `${digits(seconds)} s`;
-    if (seconds < 3600) return `${digits(seconds / 60)} min`;
-    if (seconds < 172800) return `${digits(seconds / 3600)} h`;
-    return `${digits(seconds / 86400)} d`;
-  };
-  const percent = (share) => `${digits(share * 100)} %`;
-  const many = (count) => count.toLocaleString("en-GB").replace(/,/g, "\u202f");
-  const short = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
-
-  const ROUND_TIMES = [0.1, 1, 10, 60, 600, 3600, 6 * 3600, 86400, 7 * 86400, 30 * 86400, 365 * 86400];
-  const ROUNDER_TIMES = [0.1, 0.5, 1, 5, 10, 30, 60, 120, 300, 600, 1200, 1800, 3600, 2 * 3600, 4 * 3600, 8 * 3600, 86400 / 2, 86400, 2 * 86400, 4 * 86400, 7 * 86400, 14 * 86400, 30 * 86400, 60 * 86400, 365 * 86400];
-  const logTicks = ([low, high], width) => {
-    const within = (times) => times.filter((tick) => tick >= low && tick <= high);
-    const fitting = within(ROUNDER_TIMES).length <= width / 80 ? within(ROUNDER_TIMES) : within(ROUND_TIMES);
-    return fitting.length > width / 55 ? fitting.filter((_, index) => index % 2 === 1) : fitting;
-  };
-
-  /** Time since the first submission, in hours or days. */
-  const clock = () => {
-    const lasted = Math.max(...data.views.map((view) => view.queue.step * view.queue.values.length), 1);
-    const [unit, name] = lasted > 4 * 86400 ? [86400, "days"] : lasted > 7200 ? [3600, "hours"] : [60, "minutes"];
-    return { unit, label: `${name} since the first submission` };
-  };
-
-  // ---- what the charts share
-
-  const colour = (policy) => `var(--c${policy % COLOURS})`;
-  const dash = (policy) => DASHES[Math.floor(policy / COLOURS) % DASHES.length];
-  const policies = () => data.policies.map((_, policy) => policy).filter((policy) => shown[policy]);
-  const label = (policy) => data.policies[policy] + (data.oracles[policy] ? " *" : "");
-  const labels = () => data.policies.map((_, policy) => label(policy));
-  const policyScale = () => ({ type: "ordinal", domain: labels(), range: data.policies.map((_, policy) => colour(policy)) });
-  const policyKey = () => policies().map((policy) => ({ name: label(policy), colour: colour(policy), dash: dash(policy) }));
-
-  const base = (width, height, description) => ({
-    width,
-    height,
-    marginLeft: 52,
-    marginRight: 16,
-    marginBottom: 38,
-    ariaLabel: description,
-    style: { fontSize: "12px", background: "transparent", color: "inherit" },
-  });
-  const grid = { grid: true };
-
-  /** One line for each policy; those beyond the colours there are differ in their dashes. */
-  const lines = (rows, options) => {
-    const groups = d3.group(rows, (row) => dash(row.policy));
-    return Array.from(groups, ([dashes, group]) =>
-      Plot.line(group, {
-        ...options,
-        z: "policy",
-        stroke: (row) => label(row.policy),
-        strokeWidth: 1.8,
-        ...(dashes === "none" ? {} : { strokeDasharray: dashes }),
-      }),
-    );
-  };
-
-  /** An axis with a label at every tick: on logarithmic scales the library would leave some out. */
-  const axisX = (ticks, text) => Plot.axisX(ticks, { text });
-  const axisY = (ticks, text) => Plot.axisY(ticks, { text });
-
-  const tip = (rows, options, title) => Plot.tip(rows, Plot.pointer({ ...options, title, maxRadius: 60, fontSize: 12 }));
+  const labels = () => data.policies.map((policy, index) => policy + (data.oracles[index] ? " *" : ""));
+  const clock = () => Moira.clock(lasted());
+  const lasted = () => Math.max(...data.views.map((view) => view.queue.step * view.queue.values.length), 1);
 
   const seedNote = () => (data.seeds > 1 ? `Seed ${data.seed} alone; the other seeds are in the table above.` : "");
 
-  /** Rows of one series of each policy. */
-  const seriesRows = (of) =>
-    policies().flatMap((policy) => {
-      const line = of(data.views[policy]);
-      return line.values
-        .map((value, index) => ({ policy, at: (index + 0.5) * line.step, from: index * line.step, value }))
-        .filter((row) => row.value !== null);
-    });
+  const seriesRows = (of) => shownSeries().flatMap((policy) => steps(policy, of(data.views[policy])));
 
-  const overTime = (of, options) => ({
-    draw(width) {
-      const { unit, label: axis } = clock();
-      const rows = seriesRows(of);
-      const place = { x: (row) => row.at / unit, y: "value" };
-      return Plot.plot({
-        ...base(width, Math.min(320, 180 + width / 8), options.description),
-        x: { label: axis, nice: false },
-        y: { label: options.label, ...grid, zero: true, nice: true, tickFormat: options.ticks, ...options.y?.(rows) },
-        color: policyScale(),
-        marks: [
-          Plot.ruleY([0], { stroke: "currentColor", strokeOpacity: 0.4 }),
-          ...lines(rows, place),
-          ...(options.dots ? [Plot.dot(rows, { ...place, r: 2, fill: (row) => label(row.policy) })] : []),
-          tip(rows, place, (row) => `${label(row.policy)}\n${digits(row.from / unit)} ${axis.split(" ")[0]}: ${options.format(row.value)}`),
-        ],
-      });
-    },
-    csv: () => [
-      ["policy", "seed", "at_s", options.column],
-      ...seriesRows(of).map((row) => [data.policies[row.policy], data.seed, row.from, row.value]),
-    ],
-    key: policyKey,
-    note: () => [seedNote(), options.note?.()].filter(Boolean).join(" "),
-  });
+  const overTime = (of, options) =>
+    Moira.overTime(() => seriesRows(of), lasted, {
+      ...options,
+      csv: (rows) => [
+        ["policy", "seed", "at_s", options.column],
+        ...rows.map((row) => [data.policies[row.series], data.seed, row.from, row.value]),
+      ],
+      note: () => [seedNote(), options.note()].filter(Boolean).join(" "),
+    });
 
   /** One small chart for each kind of GPU, below each other. */
   const perKind = (of, options) => {
@@ -137,59 +46,47 @@
           x: { label: axis },
           y: { label: null, domain: [0, 1], ticks: [0, 0.5, 1], tickFormat: (share) => `${share * 100} %`, ...grid },
           fy: { axis: null, domain: kinds, padding: 0.24 },
-          color: policyScale(),
+          color: scale(),
           marks: [
             Plot.text(kinds, { fy: (kind) => kind, text: title, frameAnchor: "top-left", dy: -16, fontWeight: 600 }),
             Plot.ruleY([0], { stroke: "currentColor", strokeOpacity: 0.4 }),
             ...lines(all, place),
-            tip(all, place, (row) => `${label(row.policy)}\n${digits(row.from / unit)} ${axis.split(" ")[0]}: ${percent(row.value)}`),
+            tip(all, place, (row) => `${label(row.series)}\n${digits(row.from / unit)} ${axis.split(" ")[0]}: ${percent(row.value)}`),
           ],
         });
       },
       csv: () => [
         ["policy", "seed", "gpu_kind", "at_s", options.column],
-        ...rows().map((row) => [data.policies[row.policy], data.seed, data.kinds[row.kind].name, row.from, row.value]),
+        ...rows().map((row) => [data.policies[row.series], data.seed, data.kinds[row.kind].name, row.from, row.value]),
       ],
-      key: policyKey,
+      key,
       note: seedNote,
     };
   };
 
   // ---- the charts
 
-  const completion = {
-    draw(width) {
-      const rows = completion.rows();
-      const place = { x: "seconds", y: "share" };
-      const ticks = logTicks(d3.extent(rows, (row) => row.seconds), width);
-      return Plot.plot({
-        ...base(width, Math.min(420, 220 + width / 6), "Cumulative distribution of completion times, one line for each policy"),
-        x: { type: "log", label: "completion time", ticks, ...grid },
-        y: { label: "share of jobs", domain: [0, 1], tickFormat: (share) => `${Math.round(share * 100)} %`, ...grid },
-        color: policyScale(),
-        marks: [
-          axisX(ticks, time),
-          ...lines(rows, { ...place, curve: "step-after" }),
-          tip(rows, place, (row) => `${label(row.policy)}\n${percent(row.share)} of jobs within ${time(row.seconds)}`),
-        ],
-      });
-    },
-    rows: () =>
-      policies().flatMap((policy) => {
-        const curve = data.curves[policy];
-        return curve.seconds
-          .map((seconds, index) => ({ policy, seconds, share: curve.share[index] }))
-          .filter((row) => row.seconds > 0);
-      }),
-    csv: () => [["policy", "jct_s", "share_of_jobs"], ...completion.rows().map((row) => [data.policies[row.policy], row.seconds, row.share])],
-    key: policyKey,
+  const completionRows = () =>
+    shownSeries().flatMap((policy) => {
+      const curve = data.curves[policy];
+      return curve.seconds
+        .map((seconds, index) => ({ series: policy, seconds, share: curve.share[index] }))
+        .filter((row) => row.seconds > 0);
+    });
+
+  const completion = curves(completionRows, {
+    description: "Cumulative distribution of completion times, one line for each policy",
+    label: "completion time",
+    share: "share of jobs",
+    told: (row) => `${percent(row.share)} of jobs within ${time(row.seconds)}`,
+    csv: (rows) => [["policy", "jct_s", "share_of_jobs"], ...rows.map((row) => [data.policies[row.series], row.seconds, row.share])],
     note() {
       const jobs = Math.max(...data.curves.map((curve) => curve.count), 0);
       const points = Math.max(...data.curves.map((curve) => curve.seconds.length), 0);
       const from = data.seeds > 1 ? `The jobs of all ${data.seeds} seeds together. ` : "";
       return from + (points < jobs ? `Each line goes through ${points} of ${many(jobs)} jobs, evenly by rank.` : "");
     },
-  };
+  });
 
   const sizeOf = (gpus) => (gpus < 1 ? 0 : gpus <= 1 ? 1 : gpus <= 4 ? 2 : gpus <= 8 ? 3 : gpus <= 16 ? 4 : gpus <= 64 ? 5 : 6);
 
@@ -289,8 +186,8 @@
 
   const fairness = {
     rows: () =>
-      policies().flatMap((policy) =>
-        data.tenants.names.map((_, tenant) => ({ policy, tenant, service: data.tenants.service[policy][tenant], waiting: data.tenants.waiting[policy][tenant] })),
+      shownSeries().flatMap((policy) =>
+        data.tenants.names.map((_, tenant) => ({ series: policy, tenant, service: data.tenants.service[policy][tenant], waiting: data.tenants.waiting[policy][tenant] })),
       ),
     draw(width) {
       const rows = fairness.rows().filter((row) => row.service > 0);
@@ -306,20 +203,20 @@
         marginLeft: Math.min(150, width / 3.2),
         x: { type: "log", domain: [spread[0] / 1.1, spread[1] * 1.1], label: "service compared with a fair share", ticks, ...grid },
         y: { type: "point", domain: tenants, label: null, tickSize: 0, tickFormat: (tenant) => short(data.tenants.names[tenant], Math.floor(Math.min(150, width / 3.2) / 7.5)), grid: true },
-        color: policyScale(),
+        color: scale(),
         marks: [
           axisX(ticks, written),
           Plot.ruleX([1], { stroke: "currentColor", strokeWidth: 1.5 }),
-          Plot.dot(rows, { ...place, fill: (row) => label(row.policy), r: 4.5, fillOpacity: 0.9, stroke: "var(--paper)", strokeWidth: 0.8 }),
-          tip(rows, place, (row) => `${data.tenants.names[row.tenant]}, ${label(row.policy)}\nserved ${digits(row.service)} times as well as by a fair share\nmean waiting ${time(row.waiting)}\n${digits(data.tenants.gpuHours[row.tenant])} GPU hours`),
+          Plot.dot(rows, { ...place, fill: (row) => label(row.series), r: 4.5, fillOpacity: 0.9, stroke: "var(--paper)", strokeWidth: 0.8 }),
+          tip(rows, place, (row) => `${data.tenants.names[row.tenant]}, ${label(row.series)}\nserved ${digits(row.service)} times as well as by a fair share\nmean waiting ${time(row.waiting)}\n${digits(data.tenants.gpuHours[row.tenant])} GPU hours`),
         ],
       });
     },
     csv: () => [
       ["policy", "tenant", "service", "waiting_mean_s", "gpu_hours_mean_over_policies"],
-      ...fairness.rows().map((row) => [data.policies[row.policy], data.tenants.names[row.tenant], row.service, row.waiting, data.tenants.gpuHours[row.tenant]]),
+      ...fairness.rows().map((row) => [data.policies[row.series], data.tenants.names[row.tenant], row.service, row.waiting, data.tenants.gpuHours[row.tenant]]),
     ],
-    key: policyKey,
+    key,
     note() {
       const { leftOut, names } = data.tenants;
       const all = data.seeds > 1 ? `Over all ${data.seeds} seeds. ` : "";
@@ -446,197 +343,6 @@
     jobs,
   };
 
-  /** About five round times from 0 to the most. */
-  const timeSteps = (most) => {
-    const units = [1, 2, 5, 10, 15, 30].flatMap((step) => [step, step * 60]).concat([1, 2, 3, 6, 12, 24, 48, 168, 336, 720].map((hours) => hours * 3600)).sort((a, b) => a - b);
-    const step = units.find((unit) => most / unit <= 6) ?? units.at(-1);
-    return d3.range(0, most + step, step);
-  };
-
-  // ---- elements
-
-  function element(tag, text) {
-    const made = document.createElement(tag);
-    if (text !== undefined) made.textContent = text;
-    return made;
-  }
-
-  function select(box, title, options, chosen, choose) {
-    const wrap = element("label", `${title} `);
-    const list = element("select");
-    options.forEach((text, index) => {
-      const option = element("option", text);
-      option.selected = index === chosen;
-      list.append(option);
-    });
-    list.addEventListener("change", () => {
-      choose(list.selectedIndex);
-      redraw(box.closest("section").id);
-    });
-    wrap.append(list);
-    box.append(wrap);
-    return list;
-  }
-
-  function swatch(policy) {
-    const holder = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-    holder.setAttribute("width", 22);
-    holder.setAttribute("height", 10);
-    holder.setAttribute("aria-hidden", "true");
-    const line = document.createElementNS("http://www.w3.org/2000/svg", "line");
-    Object.entries({ x1: 0, x2: 22, y1: 5, y2: 5, stroke: colour(policy), "stroke-width": 3, "stroke-dasharray": dash(policy) }).forEach(([name, value]) => line.setAttribute(name, value));
-    holder.append(line);
-    return holder;
-  }
-
-  function legend() {
-    const box = document.getElementById("legend");
-    data.policies.forEach((_, policy) => {
-      const wrap = element("label");
-      const check = element("input");
-      check.type = "checkbox";
-      check.checked = true;
-      check.addEventListener("change", () => {
-        shown[policy] = check.checked;
-        redrawAll();
-      });
-      wrap.append(check, swatch(policy), element("span", label(policy)));
-      box.append(wrap);
-    });
-  }
-
-  function controls(id) {
-    const box = document.querySelector(`#${id} .controls`);
-    const title = document.querySelector(`#${id} h2`).textContent;
-    charts[id].controls?.(box);
-    const exports = element("span");
-    exports.className = "exports";
-    for (const [kind, make, type] of [["SVG", svgText, "image/svg+xml"], ["CSV", csvText, "text/csv"]]) {
-      const button = element("button", kind);
-      button.type = "button";
-      button.dataset.export = kind.toLowerCase();
-      button.setAttribute("aria-label", `Download as ${kind}: ${title}`);
-      button.addEventListener("click", () => download(`moira-${id}.${kind.toLowerCase()}`, make(id), type));
-      exports.append(button);
-    }
-    box.append(exports);
-  }
-
-  function redraw(id) {
-    const section = document.getElementById(id);
-    const holder = section.querySelector(".plot");
-    const chart = charts[id];
-    const drawn = chart.draw(Math.max(280, Math.floor(holder.clientWidth)));
-    drawn.setAttribute("role", "img");
-    // The picture as a whole has a label; its parts are not announced.
-    drawn.querySelectorAll("g[aria-label]").forEach((mark) => {
-      mark.dataset.mark = mark.getAttribute("aria-label");
-      mark.removeAttribute("aria-label");
-    });
-    holder.replaceChildren(drawn);
-    section.querySelector(".plot + .note").textContent = chart.note();
-    if (chart.ownKey) {
-      const items = chart.key().map((item) => {
-        const line = element("li");
-        const box = element("span");
-        box.style.background = item.colour;
-        line.append(box, item.name);
-        return line;
-      });
-      section.querySelector(".keys").replaceChildren(...items);
-    }
-    section.dataset.drawn = "true";
-  }
-
-  /** One chart after the other, so that the page answers in between. */
-  function redrawAll(done) {
-    const waiting = Object.keys(charts);
-    const next = () => {
-      const id = waiting.shift();
-      if (id === undefined) return done?.();
-      redraw(id);
-      setTimeout(next);
-    };
-    next();
-  }
-
-  // ---- exports
-
-  function csvText(id) {
-    const field = (value) => {
-      const text = value == null ? "" : String(value);
-      return /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
-    };
-    return charts[id].csv().map((row) => row.map(field).join(",")).join("\n") + "\n";
-  }
-
-  /** The chart as it is shown, with its colours spelled out and a key below, so that it stands alone. */
-  function svgText(id) {
-    const style = getComputedStyle(root);
-    const value = (name) => style.getPropertyValue(name).trim();
-    const copy = document.querySelector(`#${id} .plot svg`).cloneNode(true);
-    copy.querySelectorAll('[data-mark="tip"], [aria-label="tip"]').forEach((mark) => mark.remove());
-    const [width, height] = [Number(copy.getAttribute("width")), Number(copy.getAttribute("height"))];
-    const make = (tag, attributes, text) => {
-      const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
-      Object.entries(attributes).forEach(([name, content]) => made.setAttribute(name, content));
-      if (text !== undefined) made.textContent = text;
-      return made;
-    };
-    let [x, y] = [12, height + 16];
-    const key = make("g", { "font-size": 12, "font-family": "system-ui, sans-serif" });
-    for (const item of charts[id].key()) {
-      const room = 34 + item.name.length * 7;
-      if (x + room > width && x > 12) [x, y] = [12, y + 18];
-      key.append(make("line", { x1: x, x2: x + 20, y1: y - 4, y2: y - 4, stroke: item.colour, "stroke-width": 4, "stroke-dasharray": item.dash ?? "none" }));
-      key.append(make("text", { x: x + 25, y, fill: "currentColor" }, item.name));
-      x += room;
-    }
-    const total = charts[id].key().length > 0 ? y + 12 : height;
-    copy.prepend(make("rect", { width, height: total, fill: value("--paper") }));
-    copy.append(key);
-    copy.setAttribute("height", total);
-    copy.setAttribute("viewBox", `0 0 ${width} ${total}`);
-    copy.setAttribute("xmlns", "http://www.w3.org/2000/svg");
-    copy.style.color = value("--ink");
-    return new XMLSerializer().serializeToString(copy).replace(/var\((--[a-z0-9]+)\)/g, (whole, name) => value(name) || whole);
-  }
-
-  function download(name, text, type) {
-    const link = element("a");
-    link.href = URL.createObjectURL(new Blob([text], { type }));
-    link.download = name;
-    link.click();
-    setTimeout(() => URL.revokeObjectURL(link.href), 10000);
-  }
-
-  // ---- the rest of the page
-
-  function theme() {
-    const button = document.getElementById("theme");
-    const names = { auto: "as the system", light: "light", dark: "dark" };
-    let now = "auto";
-    button.addEventListener("click", () => {
-      now = { auto: "light", light: "dark", dark: "auto" }[now];
-      if (now === "auto") delete root.dataset.theme;
-      else root.dataset.theme = now;
-      button.textContent = `Theme: ${names[now]}`;
-    });
-  }
-
-  function copying() {
-    document.getElementById("copy").addEventListener("click", async () => {
-      const said = document.getElementById("copied");
-      try {
-        await navigator.clipboard.writeText(document.querySelector("#reproduce code").textContent);
-        said.textContent = "Copied.";
-      } catch {
-        getSelection().selectAllChildren(document.querySelector("#reproduce code"));
-        said.textContent = "Selected; copy it with the keyboard.";
-      }
-    });
-  }
-
   /** At first the slowest and the soonest of those without an oracle are held against each other. */
   function rivals() {
     const means = data.jobs.completion.map((times) => d3.mean(times) ?? Infinity);
@@ -646,32 +352,8 @@
     choice.held = choice.b;
   }
 
-  function begin() {
-    data = JSON.parse(document.getElementById("data").textContent);
-    shown = data.policies.map(() => true);
-    if (data.policies.length === 0) {
-      document.querySelectorAll(".chart, #legend").forEach((part) => part.remove());
-      root.dataset.ready = "true";
-      return;
-    }
-    rivals();
-    legend();
-    Object.keys(charts).forEach(controls);
-    redrawAll(() => {
-      root.dataset.ready = "true";
-      let width = document.body.clientWidth;
-      let soon;
-      new ResizeObserver(() => {
-        if (document.body.clientWidth === width) return;
-        width = document.body.clientWidth;
-        clearTimeout(soon);
-        soon = setTimeout(redrawAll, 150);
-      }).observe(document.body);
-    });
-  }
-
-  theme();
-  copying();
-  // The text and the table are painted before the charts are begun.
-  requestAnimationFrame(() => setTimeout(begin));
+  Moira.begin((read) => {
+    data = read;
+    Moira.show(labels(), charts, rivals);
+  });
 })();

@@ -1,0 +1,254 @@
+//! What a job has taught about itself: the step times of the shapes it visited, the model fitted to them, its gradient
+//! noise. Shapes it never visited are guesses of that model, and the truth about them may be another.
+
+use cluster::{GpuKind, Shape};
+use serde::{Deserialize, Serialize};
+
+use crate::adaptation::{Adaptation, BatchRule};
+use crate::efficiency::GradientNoise;
+use crate::fit::{Observation, fit};
+use crate::goodput::{Goodput, Ladder, Tuning, capped, untuned};
+use crate::step_time::StepTime;
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Learned {
+    pub noise: GradientNoise,
+    /// In order of the kind.
+    kinds: Vec<KindModel>,
+    /// Counts changes, so that what was computed from an older state is recognised.
+    version: u64,
+}
+
+/// What was learnt on one kind of GPU.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct KindModel {
+    pub kind: GpuKind,
+    /// In order of the first visit.
+    observations: Vec<Observation>,
+    /// Fitted to the observations; nothing until the first fit.
+    step: Option<StepTime>,
+}
+
+/// What a run says about itself from time to time.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct StepReport {
+    /// Whole iterations of the designed batch size that it has come, over all runs.
+    pub done: u64,
+    /// Whole passes over the data.
+    pub epoch: u32,
+    /// How long its steps took where it is, if it made any.
+    pub steps: Option<Observation>,
+    pub noise: Option<GradientNoise>,
+}
+
+impl Default for Learned {
+    fn default() -> Learned {
+        Learned { noise: GradientNoise::UNKNOWN, kinds: Vec::new(), version: 0 }
+    }
+}
+
+/// A repeated measurement that is off by more than this calls for a new fit.
+const NEWS: f64 = 0.05;
+
+impl Learned {
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    pub fn on(&self, kind: GpuKind) -> Option<&KindModel> {
+        let found = self.kinds.binary_search_by_key(&kind, |model| model.kind);
+        found.ok().map(|index| &self.kinds[index])
+    }
+
+    /// The kinds on which a model was fitted, in order.
+    pub fn fitted(&self) -> impl Iterator<Item = (GpuKind, &StepTime)> {
+        self.kinds.iter().filter_map(|model| Some((model.kind, model.step.as_ref()?)))
+    }
+
+    pub fn step_time(&self, kind: GpuKind) -> Option<&StepTime> {
+        self.on(kind)?.step.as_ref()
+    }
+
+    /// The most replicas it has ever run with on a kind.
+    pub fn most_replicas(&self, kind: GpuKind) -> u32 {
+        self.on(kind).map_or(0, |model| model.observations.iter().map(|seen| seen.replicas).max().unwrap_or(0))
+    }
+
+    /// Takes note of a report. True if the model of that kind should be fitted anew.
+    pub fn take(&mut self, kind: Option<GpuKind>, report: &StepReport) -> bool {
+        if let Some(noise) = report.noise
+            && noise != self.noise
+        {
+            self.noise = noise;
+            self.version += 1;
+        }
+        match (kind, report.steps) {
+            (Some(kind), Some(steps)) => self.observe(kind, steps),
+            _ => false,
+        }
+    }
+
+    fn observe(&mut self, kind: GpuKind, steps: Observation) -> bool {
+        let index = self.kinds.binary_search_by_key(&kind, |model| model.kind).unwrap_or_else(|index| {
+            self.kinds.insert(index, KindModel { kind, observations: Vec::new(), step: None });
+            index
+        });
+        let seen = &mut self.kinds[index].observations;
+        let key = |seen: &Observation| (seen.nodes, seen.replicas, seen.local_batch);
+        let news = match seen.iter_mut().find(|seen| key(seen) == key(&steps)) {
+            None => {
+                seen.push(steps);
+                true
+            }
+            Some(known) => {
+                let differs = |known: f64, found: f64| (found - known).abs() > NEWS * known;
+                let news = differs(known.step_secs, steps.step_secs)
+                    || differs(known.accumulation_secs, steps.accumulation_secs);
+                if news {
+                    *known = steps;
+                }
+                news
+            }
+        };
+        self.version += u64::from(news);
+        news
+    }
+
+    /// The model that fits what was seen on a kind; nothing if nothing was.
+    pub fn refit(&self, kind: GpuKind) -> Option<StepTime> {
+        self.on(kind).map(|model| fit(&model.observations))
+    }
+
+    /// From now on this is the model on a kind that was visited.
+    pub fn adopt(&mut self, kind: GpuKind, step: StepTime) {
+        let found = self.kinds.binary_search_by_key(&kind, |model| model.kind);
+        self.kinds[found.expect("a model is fitted to what was seen")].step = Some(step);
+        self.version += 1;
+    }
+
+    /// The batch of one replica and the accumulation with which the job runs in a shape: the best its model of this kind
+    /// of GPU knows, or the designed batch while it has none. Nothing where it cannot run.
+    pub fn tuning(&self, adaptation: &Adaptation, shape: Shape) -> Option<Tuning> {
+        let limits = adaptation.on(shape.kind?)?;
+        let replicas = limits.replicas(shape.workers)?;
+        if let Some(tuning) = limits.pipelined() {
+            return Some(tuning);
+        }
+        let local_max = limits.local_max_of(shape.nodes, shape.workers);
+        let limits = limits.batch_limits(adaptation, local_max);
+        let tuning = match (adaptation.rule, self.step_time(shape.kind?)) {
+            (BatchRule::Fixed(total), _) => untuned(total, replicas, limits),
+            (BatchRule::Tuned { .. }, None) => {
+                untuned(adaptation.initial.max(limits.local_min * replicas), replicas, limits)
+            }
+            (BatchRule::Tuned { .. }, Some(&step)) => {
+                let goodput = Goodput {
+                    tunable: true,
+                    ladder: Ladder::Double,
+                    accumulate: true,
+                    step,
+                    noise: self.noise,
+                    limits,
+                };
+                goodput.best(shape.nodes, replicas)?.tuning
+            }
+        };
+        Some(capped(tuning, replicas, limits))
+    }
+
+    /// What a tuning is worth in a shape, by the model of its kind.
+    pub fn goodput(&self, adaptation: &Adaptation, shape: Shape, tuning: Tuning) -> Option<f64> {
+        let kind = shape.kind?;
+        let limits = adaptation.on(kind)?;
+        let replicas = limits.replicas(shape.workers)?;
+        let limits = limits.batch_limits(adaptation, limits.local_max);
+        let step = *self.step_time(kind)?;
+        let goodput =
+            Goodput { tunable: true, ladder: Ladder::Double, accumulate: true, step, noise: self.noise, limits };
+        Some(goodput.at(shape.nodes, replicas, tuning))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::adaptation::KindLimits;
+    use cluster::Span;
+
+    const A: GpuKind = GpuKind(0);
+
+    fn adaptation(rule: BatchRule) -> Adaptation {
+        let limits = KindLimits {
+            kind: A,
+            local_min: 32,
+            local_max: 1024,
+            shapes: Vec::new(),
+            alone: None,
+            stages: 1,
+            workers_max: None,
+        };
+        Adaptation { initial: 128, max: 4096, rule, kinds: vec![limits], restart: Span::ZERO }
+    }
+
+    fn report(replicas: u32, local_batch: u32, step_secs: f64) -> StepReport {
+        let accumulation_secs = step_secs * 0.9;
+        let steps = Observation { nodes: 1, replicas, local_batch, accumulation_secs, step_secs };
+        StepReport { done: 0, epoch: 0, steps: Some(steps), noise: None }
+    }
+
+    fn shape(workers: u32) -> Shape {
+        Shape { kind: Some(A), workers, nodes: 1 }
+    }
+
+    #[test]
+    fn a_shape_calls_for_a_fit_when_it_is_first_seen_or_found_changed() {
+        let mut learned = Learned::default();
+        assert!(learned.take(Some(A), &report(1, 128, 0.1)));
+        assert!(!learned.take(Some(A), &report(1, 128, 0.101)), "within the noise");
+        assert!(learned.take(Some(A), &report(1, 128, 0.2)), "twice as slow");
+        assert!(learned.take(Some(A), &report(2, 64, 0.06)));
+        assert_eq!((learned.most_replicas(A), learned.most_replicas(GpuKind(1))), (2, 0));
+    }
+
+    #[test]
+    fn without_a_model_a_job_keeps_its_designed_batch() {
+        let learned = Learned::default();
+        let tuned = adaptation(BatchRule::Tuned { asked: None });
+        assert_eq!(learned.tuning(&tuned, shape(2)), Some(Tuning { local: 64, accumulations: 0 }));
+        assert_eq!(learned.tuning(&tuned, shape(8)), Some(Tuning { local: 32, accumulations: 0 }), "at least 32 each");
+        assert_eq!(learned.tuning(&tuned, Shape { kind: Some(GpuKind(1)), ..shape(2) }), None);
+    }
+
+    #[test]
+    fn a_pipeline_keeps_the_batch_that_fills_it() {
+        let mut job = adaptation(BatchRule::Tuned { asked: None });
+        (job.initial, job.max) = (12, 384);
+        job.kinds[0] = KindLimits { local_min: 48, local_max: 48, stages: 8, ..job.kinds[0].clone() };
+        let mut learned = Learned::default();
+        let full = Tuning { local: 48, accumulations: 0 };
+        let filled = Some(full);
+        assert_eq!([4, 8, 16].map(|workers| learned.tuning(&job, shape(workers))), [None, filled, filled]);
+        learned.take(Some(A), &report(1, 48, 10.0));
+        learned.adopt(A, learned.refit(A).unwrap());
+        assert_eq!(learned.tuning(&job, shape(8)), filled, "with a model as without");
+        let goodput = |workers| learned.goodput(&job, shape(workers), full).unwrap();
+        assert!((goodput(16) / goodput(8) - 2.0).abs() < 1e-3, "one replica {}, two {}", goodput(8), goodput(16));
+    }
+
+    #[test]
+    fn with_a_model_and_much_noise_a_job_grows_its_batch() {
+        let mut learned = Learned::default();
+        learned.take(Some(A), &report(1, 128, 0.1));
+        learned.adopt(A, learned.refit(A).unwrap());
+        learned.noise = GradientNoise { sqr: 1.0, var: 1000.0 };
+        let tuned = adaptation(BatchRule::Tuned { asked: None });
+        assert!(learned.tuning(&tuned, shape(1)).unwrap().total(1) > 1024);
+        let fixed = adaptation(BatchRule::Fixed(2048));
+        assert_eq!(learned.tuning(&fixed, shape(4)), Some(Tuning { local: 512, accumulations: 0 }));
+        assert_eq!(
+            learned.tuning(&fixed, shape(1)),
+            Some(Tuning { local: 1024, accumulations: 1 }),
+            "what fits, twice"
+        );
+    }
+}

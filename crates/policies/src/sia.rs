@@ -1,0 +1,440 @@
+//! Sia: one shape per job, so that goodput is high and nobody is left far behind.
+//!
+//! Paper: S. Jayaram Subramanya, D. Arfeen, S. Lin, A. Qiao, Z. Jia, G. Ganger, "Sia: Heterogeneity-aware,
+//! goodput-optimized ML-cluster scheduling", SOSP 2023, section 3.
+//!
+//! The idea. For every job and every shape (a kind of GPU, a power of two within a node or some whole nodes) estimate the
+//! goodput: examples per second times what they teach. Divide by the job's least, so that jobs can be compared; discount
+//! shapes that would need a restart by what restarts have cost the job so far. A power p of that is the cost of the shape
+//! (p below 0), and a job that gets nothing costs λ. Each round, find the cheapest choice of at most one shape per job
+//! that fits the GPUs of each kind: an integer program, solved exactly. A job learns by running: it starts with one GPU,
+//! may at most double each time, and is guessed on other kinds from what one GPU does there.
+//!
+//! | paper                     | here                                                    |
+//! |---------------------------|---------------------------------------------------------|
+//! | goodput matrix G          | `menu::offers`, by claim                                |
+//! | restart factor r_i        | [`Sia::restart_factor`]                                 |
+//! | fairness power p          | `p`                                                     |
+//! | penalty λ_n of no shape   | `lambda`                                                |
+//! | restart penalty S         | `Adaptation::restart`, or what the job declares         |
+//! | placer                    | `blocks/arrange.rs`                                     |
+//!
+//! Deviations. Costs are not rounded to two decimals, batches are valued up to what the job allows and not up to what its
+//! user once asked for, and models are evaluated in double precision; `parity` brings back all three, as the authors'
+//! program has them. Queues with budgets are rows of the program. Jobs whose speed is declared and not learnt take part
+//! with that; gangs that cannot change compete with their size; jobs with several roles or parts of GPUs are placed where
+//! they fit. Of equally good choices the solver's is taken, which is not the one the authors' solver would take.
+
+use std::collections::BTreeMap;
+
+use cluster::{ClaimId, Gpus, QueueId, Shape, Span};
+use plan::{Claim, Note, Obstacle, Phase, Plan, Policy, Reason, Rhythm, Snapshot};
+use solver::{Choice, Effort, Menu, Program, Warm};
+
+use crate::blocks::arrange::{arrange, free_place};
+use crate::blocks::autoscale::Autoscaler;
+use crate::blocks::draft::Draft;
+use crate::blocks::menu::{self, Fleet, Manner, Offer, is_same};
+use crate::blocks::order::next_round;
+use crate::blocks::place::Style;
+use crate::config::{ConfigError, PolicyConfig, bad_value};
+
+pub(crate) fn build(config: &PolicyConfig) -> Result<Box<dyn Policy>, ConfigError> {
+    Ok(Box::new(Sia::new(config)?))
+}
+
+/// The policy, with the parts that a replay of recorded choices needs.
+#[derive(Debug)]
+pub struct Sia {
+    power: f64,
+    idle_cost: f64,
+    round: Span,
+    parity: bool,
+    autoscaler: Option<Autoscaler>,
+    fleet: Fleet,
+    /// The offers of each claim, as long as nothing changes them.
+    menus: BTreeMap<ClaimId, Priced>,
+}
+
+#[derive(Debug)]
+struct Priced {
+    version: u64,
+    offers: Vec<Offer>,
+}
+
+/// All claims that compete, what each shape would cost, and the cheapest choice.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Weighed {
+    /// In order of submission.
+    pub claims: Vec<ClaimId>,
+    /// The shapes open to each, with their costs.
+    pub costs: Vec<Vec<(Shape, f64)>>,
+    /// What each is given.
+    pub chosen: Vec<Option<Shape>>,
+    /// The cost of the choice, as the paper counts it.
+    pub objective: f64,
+    /// The objective cannot be lower than this.
+    pub bound: f64,
+}
+
+/// Up to so many claims the choice is searched to a proof; beyond, to one part in ten thousand.
+const PROVEN: usize = 500;
+/// Costs are counted in this part of one; in parity with the authors' program, in hundredths.
+const UNIT: f64 = 1e6;
+const PARITY_UNIT: f64 = 100.0;
+/// No shape costs more than this, nor would the authors' program tell it from that.
+const MOST: f64 = 3000.0;
+
+impl Policy for Sia {
+    fn plan(&mut self, snapshot: &Snapshot<'_>) -> Plan {
+        let weighed = self.weigh(snapshot);
+        let manner = self.manner();
+        let nodes = self.autoscaler.and_then(|autoscaler| autoscaler.wanted(snapshot, manner));
+        Plan { nodes, ..self.arrange(snapshot, &weighed) }
+    }
+
+    fn rhythm(&self) -> Rhythm {
+        Rhythm::EveryRound(self.round)
+    }
+
+    fn is_stable(&self) -> bool {
+        false
+    }
+}
+
+impl Sia {
+    pub fn new(config: &PolicyConfig) -> Result<Sia, ConfigError> {
+        let power = config.number("p", f64::MIN)?;
+        let idle_cost = config.number("lambda", f64::MIN)?;
+        if power == 0.0 || power.abs() > 10.0 {
+            return Err(bad_value("p", "a number from -10 to 10 that is not 0", config.text("p")?));
+        }
+        if idle_cost * power >= 0.0 || idle_cost.abs() > MOST {
+            let expected = "a number of the sign that p does not have, at most 3000";
+            return Err(bad_value("lambda", expected, config.text("lambda")?));
+        }
+        let (round, parity) = (config.round("round")?, config.switch("parity")?);
+        let autoscaler = Autoscaler::build(config)?;
+        Ok(Sia { power, idle_cost, round, parity, autoscaler, fleet: Fleet::default(), menus: BTreeMap::new() })
+    }
+
+    /// What every claim could be given, what that costs, and the cheapest choice.
+    pub fn weigh(&mut self, snapshot: &Snapshot<'_>) -> Weighed {
+        self.price(snapshot);
+        let claims: Vec<&Claim> = snapshot.eligible().filter(|claim| claim.spec.uses_gpus()).collect();
+        let costs: Vec<Vec<(&Offer, f64)>> = claims.iter().map(|claim| self.costs(snapshot, claim)).collect();
+        let quotas = Quotas::of(snapshot);
+        let unit = self.unit();
+        let mut program = Program {
+            capacities: self.fleet.kinds.iter().map(|kind| kind.gpus).collect(),
+            quotas: quotas.rows.clone(),
+            claims: Vec::with_capacity(claims.len()),
+        };
+        let mut pinned = 0.0;
+        for (claim, costs) in claims.iter().zip(&costs) {
+            if let Some(held) = held_by_pin(snapshot, claim) {
+                let kind = held.kind.map_or(0, |kind| usize::from(kind.0));
+                let gpus = claim.spec.gpus(held.workers).as_thousandths().div_ceil(1000);
+                program.capacities[kind] = program.capacities[kind].saturating_sub(gpus);
+                if let Some(row) = quotas.row_of(claim.spec.queue) {
+                    program.quotas[row as usize] = program.quotas[row as usize].saturating_sub(gpus);
+                }
+                pinned +=
+                    costs.iter().find(|(offer, _)| is_same(claim, held, offer.shape)).map_or(0.0, |(_, cost)| *cost);
+                program.claims.push(Menu::default());
+                continue;
+            }
+            let choice = |(offer, cost): &(&Offer, f64)| Choice {
+                kind: offer.shape.kind.map_or(0, |kind| u32::from(kind.0)),
+                units: offer.gpus,
+                worth: (self.worth(*cost) * unit).round() as i64,
+            };
+            let choices = costs.iter().map(choice).collect();
+            program.claims.push(Menu { tenant: quotas.row_of(claim.spec.queue), choices });
+        }
+        let pins = claims.iter().filter(|claim| held_by_pin(snapshot, claim).is_some()).count();
+        let free = (claims.len() - pins) as f64;
+        let effort = if claims.len() <= PROVEN { Effort::default() } else { Effort::quick() };
+        let solution = solver::solve(&program, effort, &Warm::default());
+        let objective = |worth: i64| {
+            let sign = if self.power < 0.0 { -1.0 } else { 1.0 };
+            pinned + free * self.idle_cost + sign * worth as f64 / unit
+        };
+        let chosen = claims.iter().zip(&solution.chosen).zip(&costs).map(|((claim, chosen), costs)| {
+            held_by_pin(snapshot, claim).or_else(|| chosen.map(|index| costs[index as usize].0.shape))
+        });
+        Weighed {
+            chosen: chosen.collect(),
+            objective: objective(solution.worth),
+            bound: objective(solution.certificate.bound),
+            claims: claims.iter().map(|claim| claim.id).collect(),
+            costs: costs
+                .into_iter()
+                .map(|row| row.into_iter().map(|(offer, cost)| (offer.shape, cost)).collect())
+                .collect(),
+        }
+    }
+
+    /// The plan that gives every claim the shape chosen for it.
+    pub fn arrange(&self, snapshot: &Snapshot<'_>, weighed: &Weighed) -> Plan {
+        let mut draft = Draft::new(snapshot);
+        let mut wanted = Vec::new();
+        for (&id, &chosen) in weighed.claims.iter().zip(&weighed.chosen) {
+            let claim = snapshot.claim(id);
+            let held = claim.target.as_ref().map(|target| target.placement.shape(snapshot.cluster()));
+            if held == chosen || held.zip(chosen).is_some_and(|(held, chosen)| is_same(claim, held, chosen)) {
+                continue;
+            }
+            if held.is_some() {
+                draft.release(claim);
+            }
+            wanted.extend(chosen.map(|shape| (claim, shape)));
+        }
+        let arranged = arrange(&mut draft, wanted);
+        let chosen_none = weighed.claims.iter().filter(|id| self.menus[id].offers.is_empty());
+        let unplaced: Vec<ClaimId> = arranged.unplaced.iter().map(|(id, _)| *id).chain(chosen_none.copied()).collect();
+        for id in unplaced {
+            if draft.holds(id).is_none() {
+                self.place_smaller(&mut draft, snapshot.claim(id));
+            }
+        }
+        for id in arranged.moved {
+            let moves = snapshot.books.memory().of(id).map_or(0, |memory| memory[0]);
+            let shape = draft.holds(id).map(|target| target.placement.shape(snapshot.cluster()));
+            let had = snapshot.claim(id).target.as_ref().map(|target| target.placement.shape(snapshot.cluster()));
+            if shape.is_some() && shape == had {
+                draft.remember(id, vec![moves + 1]);
+            }
+        }
+        for &id in &weighed.claims {
+            let claim = snapshot.claim(id);
+            if draft.holds(id).is_none() {
+                let obstacle = arranged.unplaced.iter().find(|(other, _)| *other == id).map(|(_, obstacle)| *obstacle);
+                draft.note_waiting(id, self.why_nothing(&draft, claim, obstacle));
+            }
+        }
+        for claim in snapshot.eligible().filter(|claim| !claim.spec.uses_gpus() && claim.is_waiting()) {
+            match draft.find(claim, claim.spec.scaling.min(), Style::Pack) {
+                Ok(allotment) => draft.admit(claim, allotment, Reason::Admitted),
+                Err(note) => draft.note_waiting(claim.id, note),
+            }
+        }
+        // While somebody runs, time alone changes what a restart is worth; else only news do.
+        let anyone = snapshot.eligible().any(|claim| draft.holds(claim.id).is_some());
+        draft.plan(anyone.then(|| next_round(snapshot.now, self.round)))
+    }
+
+    /// What was chosen for the claim has no place after all, because something of another form is in the way: the next
+    /// best that has one.
+    fn place_smaller(&self, draft: &mut Draft<'_>, claim: &Claim) {
+        let held = claim.target.as_ref().map(|target| target.placement.shape(draft.snapshot.cluster()));
+        let mut offers: Vec<&Offer> = self.menus[&claim.id].offers.iter().collect();
+        offers.sort_by(|one, other| other.value.total_cmp(&one.value));
+        let shapes = held.into_iter().chain(offers.into_iter().map(|offer| offer.shape));
+        let mut open = shapes.filter(|shape| draft.usage().admits(claim, claim.spec.gpus(shape.workers)).is_ok());
+        let placement = open.find_map(|shape| free_place(draft, claim, shape));
+        // Cores or memory may allow none of the shapes; then the fewest workers go wherever they can.
+        let placement = placement.or_else(|| draft.find(claim, claim.spec.scaling.min(), Style::Pack).ok());
+        if let Some(placement) = placement {
+            draft.admit(claim, placement, Reason::Admitted);
+        }
+    }
+
+    fn why_nothing(&self, draft: &Draft<'_>, claim: &Claim, obstacle: Option<Obstacle>) -> Note {
+        let reason = match obstacle {
+            _ if claim.target.is_some() => Reason::Preempted,
+            Some(Obstacle::Quota { .. }) => Reason::WaitingForQuota,
+            _ => Reason::WaitingForResources,
+        };
+        let lacking = || draft.too_little(claim, claim.spec.min_gpus());
+        Note { reason, ..obstacle.map_or_else(lacking, |obstacle| Note::waiting(reason, obstacle)) }
+    }
+
+    /// Brings the menus up to date. Only those are priced again whose claim has learnt something, or all if the cluster
+    /// has changed.
+    fn price(&mut self, snapshot: &Snapshot<'_>) {
+        let fleet = Fleet::of(snapshot);
+        if fleet != self.fleet {
+            self.menus.clear();
+            self.fleet = fleet;
+        }
+        let live = |id: &ClaimId| snapshot.claim(*id).is_live();
+        self.menus.retain(|id, _| live(id));
+        for claim in snapshot.eligible().filter(|claim| claim.spec.uses_gpus()) {
+            let version = claim.learned.version();
+            if self.menus.get(&claim.id).is_none_or(|priced| priced.version != version) {
+                let offers = menu::offers(snapshot, claim, &self.fleet, self.manner());
+                self.menus.insert(claim.id, Priced { version, offers });
+            }
+        }
+    }
+
+    /// The cost of every shape open to the claim.
+    fn costs(&self, snapshot: &Snapshot<'_>, claim: &Claim) -> Vec<(&Offer, f64)> {
+        let held = claim.target.as_ref().map(|target| target.placement.shape(snapshot.cluster()));
+        let factor = if held.is_some() { self.restart_factor(snapshot, claim) } else { 1.0 };
+        let priced = self.menus[&claim.id].offers.iter();
+        let kept = |offer: &Offer| held.is_some_and(|held| is_same(claim, held, offer.shape));
+        priced.map(|offer| (offer, self.cost(offer.value, if kept(offer) { 1.0 } else { factor }))).collect()
+    }
+
+    /// A shape that would keep its value over a restart keeps 1; one that is restarted over and over keeps little: the
+    /// part of the job's life that would be left if it went on being restarted as often as so far (r_i of the paper).
+    fn restart_factor(&self, snapshot: &Snapshot<'_>, claim: &Claim) -> f64 {
+        let penalty = match &claim.speed.adaptation {
+            Some(adaptation) => adaptation.restart,
+            None => claim.spec.recovery.restart_cost + claim.spec.recovery.checkpoint_cost,
+        }
+        .as_secs_f64();
+        let age = snapshot.now.since(claim.submitted).as_secs_f64();
+        if age < penalty || penalty == 0.0 {
+            return 1.0;
+        }
+        let moves = snapshot.books.memory().of(claim.id).map_or(0, |memory| memory[0]);
+        let moves = if self.parity { moves as f64 } else { 0.0 };
+        let restarts = f64::from(claim.progress.launches.saturating_sub(1)) - moves;
+        (age - restarts * penalty).max(0.0) / (age + penalty)
+    }
+
+    fn cost(&self, value: f64, factor: f64) -> f64 {
+        if self.parity {
+            // The authors' program keeps values in single precision and costs in whole hundredths.
+            let cost = (value as f32 * factor as f32).powf(self.power as f32);
+            return f64::from((cost * 100.0).round_ties_even().min(MOST as f32 * 100.0)) / PARITY_UNIT;
+        }
+        (value * factor).powf(self.power).min(MOST)
+    }
+
+    /// What a shape of this cost is worth beside having none.
+    fn worth(&self, cost: f64) -> f64 {
+        if self.power < 0.0 { self.idle_cost - cost } else { cost - self.idle_cost }
+    }
+
+    fn manner(&self) -> Manner {
+        Manner { as_published: self.parity }
+    }
+
+    fn unit(&self) -> f64 {
+        if self.parity { PARITY_UNIT } else { UNIT }
+    }
+}
+
+/// The shape of a claim that is just starting and must not be disturbed.
+fn held_by_pin(snapshot: &Snapshot<'_>, claim: &Claim) -> Option<Shape> {
+    let starting = matches!(claim.phase, Phase::Starting { .. });
+    let target = claim.target.as_ref().filter(|_| starting)?;
+    Some(target.placement.shape(snapshot.cluster()))
+}
+
+/// The budgets of queues as rows of the program, in whole GPUs. Queues above others are looked after when places are
+/// given.
+#[derive(Debug, Default)]
+pub(crate) struct Quotas {
+    pub(crate) rows: Vec<u32>,
+    of: BTreeMap<QueueId, u32>,
+}
+
+impl Quotas {
+    pub(crate) fn of(snapshot: &Snapshot<'_>) -> Quotas {
+        // A queue may always hold its smallest claim, whatever its budget; only its limit has no exception.
+        let mut smallest: BTreeMap<QueueId, Gpus> = BTreeMap::new();
+        for claim in snapshot.eligible() {
+            let least = smallest.entry(claim.spec.queue).or_insert(Gpus::MAX);
+            *least = (*least).min(claim.spec.min_gpus());
+        }
+        let mut quotas = Quotas::default();
+        for (queue, definition) in snapshot.books.queues.iter() {
+            let budget = snapshot.budgets.of(queue).zip(smallest.get(&queue)).map(|(budget, least)| budget.max(*least));
+            if let Some(most) = [budget, definition.limit].into_iter().flatten().min() {
+                quotas.of.insert(queue, quotas.rows.len() as u32);
+                quotas.rows.push(most.as_thousandths().div_ceil(1000));
+            }
+        }
+        quotas
+    }
+
+    pub(crate) fn row_of(&self, queue: QueueId) -> Option<u32> {
+        self.of.get(&queue).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plan::text::Scenario;
+
+    fn sia(settings: &[&str]) -> Sia {
+        Sia::new(&PolicyConfig::from_pairs("sia", settings).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn costs_are_those_the_authors_program_printed() {
+        // A job of 110 s that was never restarted, on one RTX 2080 Ti; a restart is thought to cost 30 s.
+        let factor = 110.0 / 140.0;
+        let cost = |value, factor| sia(&["parity=true"]).cost(value, factor);
+        assert_eq!(cost(2.26694, 1.0), 0.66, "where it is");
+        assert_eq!(cost(3.02582, factor), 0.65, "twice the GPUs");
+        assert_eq!(cost(9.20885, factor), 0.37, "two A100");
+        assert_eq!((cost(1.0, factor), cost(1.33476, factor)), (1.13, 0.98), "one and two T4");
+        assert!((sia(&[]).cost(9.20885, factor) - 0.37175).abs() < 1e-4, "not rounded unless asked to");
+    }
+
+    #[test]
+    fn whoever_gains_most_from_the_fast_kind_gets_it() {
+        let scenario = Scenario::new("1x1 t4, 1x1 a100").job("some speed t4=1 a100=2").job("much speed t4=1 a100=10");
+        scenario.check(&mut sia(&[]), "some: a-0:0\nmuch: b-0:0");
+    }
+
+    #[test]
+    fn a_job_alone_grows_and_shares_when_others_come() {
+        let alone = Scenario::new("2x4").job("a elastic 1..8 speed gpu=1");
+        alone.check(&mut sia(&[]), "a: n0:0-3 n1:0-3");
+        let together = Scenario::new("2x4").job("a elastic 1..8 speed gpu=1").job("b elastic 1..8 speed gpu=1");
+        together.check(&mut sia(&[]), "a: n0:0-3\nb: n1:0-3");
+    }
+
+    #[test]
+    fn a_high_lambda_gives_everyone_one_before_anyone_two() {
+        let scenario = Scenario::new("1x2").job("a elastic 1..2 speed gpu=1").job("b elastic 1..2 speed gpu=1");
+        scenario.check(&mut sia(&["lambda=2"]), "a: n0:0\nb: n0:1");
+        // By the paper's 1.1 one job with both costs 0.71 + 1.1, less than two with one each.
+        scenario.check(&mut sia(&[]), "a: n0:0-1");
+        // Summing up goodput itself, nobody cares who gets it: the second GPU of one is worth the first of the other.
+        let weighed = sia(&["p=1", "lambda=-0.1"]).weigh(&scenario.snapshot(None));
+        assert_eq!(weighed.objective, 2.0);
+    }
+
+    #[test]
+    fn a_restart_must_pay() {
+        // 20 minutes old and never restarted, a restart costs little; the faster GPU is worth it.
+        let faster = |ratio: &str| {
+            Scenario::new("1x1 t4, 1x1 a100").at("20m").job(&format!("a speed t4=1 a100={ratio} runs a-0:0"))
+        };
+        faster("2").check(&mut sia(&[]), "a: b-0:0");
+        faster("1").check(&mut sia(&[]), "a: a-0:0");
+    }
+
+    #[test]
+    fn parts_of_nodes_move_out_of_the_way_of_whole_ones() {
+        let scenario = Scenario::new("2x4").at("10m").job("one runs n0:0").job("two runs n1:0").job("gang 4 gpus");
+        scenario.check(&mut sia(&[]), "one: n1:1\ntwo: n1:0\ngang: n0:0-3");
+    }
+
+    #[test]
+    fn a_queue_stays_within_its_limit() {
+        let lab = cluster::QueueDraft { limit: Some(1.0), ..cluster::QueueDraft::named("lab") };
+        let scenario = Scenario::with_queues("1x4", &[lab]).job("a queue lab").job("b queue lab").job("c");
+        scenario.check(&mut sia(&[]), "a: n0:0\nc: n0:1");
+    }
+
+    #[test]
+    fn it_says_what_it_expects_of_its_parameters() {
+        let error = |settings: &[&str]| {
+            let config = PolicyConfig::from_pairs("sia", settings).unwrap();
+            Sia::new(&config).unwrap_err().to_string()
+        };
+        assert_eq!(error(&["p=0"]), "p: expected a number from -10 to 10 that is not 0, found `0`");
+        let expected = "lambda: expected a number of the sign that p does not have, at most 3000, found `1.1`";
+        assert_eq!(error(&["p=1"]), expected);
+    }
+}
