@@ -45,7 +45,7 @@ const SIZES: [u32; 3] = [1, 4, 16];
 /// A time to train may be off by so much. Set after seeing how far the figures are from the measurements.
 const TRAINING_TOLERANCE: f64 = 0.33;
 /// Two are further off. On A100 the passes of YOLOv3 were measured to take the longer the more GPUs of a node compute,
-/// and NeuMF's steps of some milliseconds on T4 follow no straight line; the seven parameters can say neither.
+/// which the seven parameters cannot say; for NeuMF on one node of T4 the fit makes an exchange of 5 ms one of 23 ms.
 const FURTHER_OFF: [(&str, &str, u32, f64); 2] = [("yolov3", "a100", 1, 1.3), ("ncf", "t4", 4, 0.8)];
 /// The median of fitted over measured step times of a table may be off by so much.
 const STEP_TOLERANCE: f64 = 0.12;
@@ -310,7 +310,7 @@ fn parameters(step: &StepTime) -> [f64; 7] {
     [c.fixed, c.slope, n.fixed, n.slope, r.fixed, r.slope, *overlap]
 }
 
-/// The figures as a file, six digits each.
+/// The figures as a file: six digits of what was read, four of what was fitted, where more would depend on the machine.
 fn figures(catalogue: &Catalogue) -> Result<String> {
     let mut text = String::from(
         "# Written by `cargo xtask catalogue --data DIR`; do not change by hand.\n\
@@ -344,7 +344,8 @@ fn figures(catalogue: &Catalogue) -> Result<String> {
             }
             match &here.steps {
                 Steps::Fitted { theta, loss } => {
-                    writeln!(text, "theta = {}\nloss = {}", list(theta), digits(*loss))?;
+                    let theta = list(&theta.map(|parameter| rounded(parameter, 4)));
+                    writeln!(text, "theta = {theta}\nloss = {}", digits(rounded(*loss, 4)))?;
                 }
                 Steps::Piped { forward_s, stages, micro_batches, between_nodes, within_node } => {
                     writeln!(text, "forward_s = {}\nstages = {stages}", digits(*forward_s))?;
@@ -363,8 +364,12 @@ fn list(numbers: &[f64]) -> String {
 
 /// Six significant digits, as TOML writes a number that need not be whole.
 fn digits(number: f64) -> String {
-    let rounded: f64 = format!("{number:.5e}").parse().expect("a number that was just written");
-    if rounded != 0.0 && rounded.abs() < 1e-3 { format!("{rounded:e}") } else { format!("{rounded:?}") }
+    let number = rounded(number, 6);
+    if number != 0.0 && number.abs() < 1e-3 { format!("{number:e}") } else { format!("{number:?}") }
+}
+
+fn rounded(number: f64, digits: usize) -> f64 {
+    format!("{number:.0$e}", digits - 1).parse().expect("a number that was just written")
 }
 
 fn page(measured: &Measured<'_>, catalogue: &Catalogue) -> Result<String> {

@@ -55,7 +55,10 @@ fn free(data: &Path, checks: &mut Checks) -> Result<()> {
         let runs: Vec<Measured> = experiment
             .workloads
             .iter()
-            .map(|workload| Ok(measure(&cluster, &queues, workload, &experiment.policy)?))
+            .map(|workload| {
+                let jobs = trace::load_workload(workload, &cluster, &queues, 1)?.jobs;
+                Ok(measure(&cluster, &queues, jobs, &experiment.policy, None)?)
+            })
             .collect::<Result<_>>()?;
         ensure!(experiment.program.is_some(), "{}: the runs of the authors' program are not there", experiment.title);
         let (theirs, ours) = (experiment.program.unwrap_or_default(), Figures::of(&runs));

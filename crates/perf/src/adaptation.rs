@@ -116,6 +116,12 @@ impl KindLimits {
         (known && workers > 0 && workers.is_multiple_of(self.stages)).then(|| workers / self.stages)
     }
 
+    /// The most of so many workers that can be of use: whole replicas, and no more than are allowed.
+    pub fn usable(&self, workers: u32) -> u32 {
+        let workers = self.workers_max.map_or(workers, |most| workers.min(most));
+        workers - workers % self.stages
+    }
+
     /// How a pipeline spreads its batch, which is not tuned: as many micro-batches as keep it busy, in one pass.
     pub fn pipelined(&self) -> Option<Tuning> {
         (self.stages > 1).then_some(Tuning { local: self.local_max, accumulations: 0 })
@@ -169,7 +175,9 @@ mod tests {
         let replicas = [4, 8, 12, 16].map(|workers| pipeline.replicas(GpuKind(0), workers));
         assert_eq!(replicas, [None, Some(1), None, Some(2)]);
         assert_eq!(pipeline.replicas(GpuKind(1), 8), None, "a kind on which it cannot run");
+        assert_eq!([7, 8, 23].map(|workers| pipeline.kinds[0].usable(workers)), [0, 8, 16]);
         pipeline.kinds[0].workers_max = Some(8);
+        assert_eq!(pipeline.kinds[0].usable(23), 8);
         assert_eq!(pipeline.replicas(GpuKind(0), 16), None, "more than were ever tried");
         let least = [0, 1, 9].map(|workers| pipeline.least_workers(GpuKind(0), workers));
         assert_eq!(least, [Some(8), Some(8), None]);

@@ -131,6 +131,7 @@ impl Course {
     pub fn best_rate(&self, adaptation: &Adaptation, shape: Shape, progress: f64) -> Option<f64> {
         let kind = shape.kind?;
         let limits = adaptation.on(kind)?;
+        limits.replicas(shape.workers)?;
         let workers = spread_evenly(shape.workers, shape.nodes);
         let local_max = limits.local_max_of(shape.nodes, shape.workers);
         let rate = |tuning| Some(self.piece(kind, &workers, tuning, progress)?.rate);

@@ -37,6 +37,7 @@ use perf::{Adaptation, Goodput, Situation};
 use plan::{Allotment, Claim, Note, Plan, Policy, Reason, Rhythm, Snapshot};
 use solver::genetic::{self, Dice};
 
+use crate::blocks::autoscale::Autoscaler;
 use crate::blocks::draft::Draft;
 use crate::blocks::grant;
 use crate::blocks::improve::{self, improve};
@@ -59,6 +60,7 @@ pub struct Pollux {
     seed: u64,
     round: Span,
     parity: bool,
+    autoscaler: Option<Autoscaler>,
     /// The goodput of each claim by replicas, as long as nothing changes it.
     known: BTreeMap<ClaimId, Known>,
 }
@@ -93,7 +95,7 @@ pub struct Weighed {
 }
 
 const PLAIN: genetic::Effort = genetic::Effort { population: 100, generations: 100 };
-const FAST: improve::Effort = improve::Effort { pairs: 1000, shakes: 200 };
+const FAST: improve::Effort = improve::Effort { pairs: 1000, shakes_each: 6, shakes: 160 };
 
 /// Most replicas a job may have compared with the most it has run with.
 const GROWTH: u32 = 2;
@@ -108,7 +110,9 @@ impl Policy for Pollux {
         let claims = self.competing(&mut draft);
         let weighed = self.choose(&draft, &claims);
         let obstacles = carry_out(&mut draft, &weighed);
-        round::conclude(draft, self.round, &obstacles)
+        let manner = Manner { as_published: false };
+        let nodes = self.autoscaler.and_then(|autoscaler| autoscaler.wanted(snapshot, manner));
+        Plan { nodes, ..round::conclude(draft, self.round, &obstacles) }
     }
 
     fn rhythm(&self) -> Rhythm {
@@ -132,6 +136,7 @@ impl Pollux {
             seed: config.count("seed")? as u64,
             round: config.round("round")?,
             parity: config.switch("parity")?,
+            autoscaler: Autoscaler::build(config)?,
             known: BTreeMap::new(),
         })
     }

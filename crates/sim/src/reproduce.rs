@@ -1,6 +1,7 @@
 //! The authors' experiments again: their workloads under our policies, beside what their papers print and what their
 //! programs were measured to give.
 
+mod pollux;
 mod sia;
 
 use std::collections::BTreeMap;
@@ -8,12 +9,13 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use cluster::{ClaimId, Cluster, GpuTime, QueueTree, Shape, Time};
+use cluster::{ClaimId, Cluster, GpuTime, NodeDraft, QueueTree, Shape, Span, Time};
 use engine::{Command, Event};
+use perf::TrueJob;
 use policies::PolicyConfig;
 use rayon::prelude::*;
 use serde::Deserialize;
-use world::Circumstances;
+use world::{Circumstances, Cloud};
 
 use crate::experiment::{ExperimentError, circumstances, settings};
 use crate::simulate::{Setup, simulate};
@@ -29,6 +31,8 @@ pub struct Measured {
     pub restarts_per_job: f64,
     /// Jobs that had come and not gone, averaged over time while there were any.
     pub contention: f64,
+    /// Nodes there were, times hours, from the first submission to the last end.
+    pub node_hours: f64,
 }
 
 /// One experiment: some workloads of the authors under one policy.
@@ -38,6 +42,10 @@ pub struct Experiment {
     pub title: String,
     pub policy: PolicyConfig,
     pub cluster: &'static str,
+    /// Nodes of four T4 that can be rented, and how long that takes.
+    pub rents_after: Option<Span>,
+    /// Only the first job whose name begins so, alone.
+    pub only: Option<&'static str>,
     pub workloads: Vec<String>,
     /// As printed in the paper.
     pub paper: Option<Figures>,
@@ -53,6 +61,7 @@ pub struct Figures {
     pub makespan_h: Option<f64>,
     pub gpu_hours: Option<f64>,
     pub restarts: Option<f64>,
+    pub node_hours: Option<f64>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -69,6 +78,7 @@ pub enum ReproduceError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Paper {
     Sia,
+    Pollux,
 }
 
 impl Paper {
@@ -76,32 +86,37 @@ impl Paper {
     pub fn experiments(self, data: &Path) -> Result<Vec<Experiment>, ReproduceError> {
         match self {
             Paper::Sia => sia::experiments(data),
+            Paper::Pollux => pollux::experiments(data),
         }
     }
 }
 
-/// Plays a workload under a policy and takes the papers' figures.
+/// Plays jobs under a policy and takes the papers' figures.
 pub fn measure(
     cluster: &Cluster,
     queues: &QueueTree,
-    workload: &str,
+    jobs: Vec<TrueJob>,
     config: &PolicyConfig,
+    cloud: Option<Cloud>,
 ) -> Result<Measured, ExperimentError> {
-    let jobs = trace::load_workload(workload, cluster, queues, 1)?.jobs;
     let setup = Setup {
-        circumstances: circumstances(config, &Circumstances::default()),
+        circumstances: Circumstances { cloud, ..circumstances(config, &Circumstances::default()) },
         settings: settings(config),
         ..Setup::new(cluster.clone(), queues.clone(), jobs)
     };
-    let mut ledger = Ledger::default();
-    let state = simulate(&setup, &config.label(), config.build()?, |at, event| ledger.observe(at, event, cluster))?;
+    let mut ledger = Ledger::new(cluster);
+    let state = simulate(&setup, &config.label(), config.build()?, |at, event| ledger.observe(at, event))?;
     let held: GpuTime = state.books().claims().iter().map(|claim| claim.attained(state.now())).sum();
     Ok(ledger.conclude(held))
 }
 
 /// Who came and went, and how often each was cut to another shape.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Ledger {
+    /// As it has grown.
+    cluster: Cluster,
+    nodes: u64,
+    node_ms: u64,
     submitted: BTreeMap<ClaimId, Time>,
     finished: BTreeMap<ClaimId, Time>,
     /// The last shape of each job, and when it let go of it.
@@ -114,8 +129,33 @@ struct Ledger {
 }
 
 impl Ledger {
-    fn observe(&mut self, at: Time, event: &Event, cluster: &Cluster) {
+    fn new(cluster: &Cluster) -> Ledger {
+        Ledger {
+            cluster: cluster.clone(),
+            nodes: cluster.node_count() as u64,
+            node_ms: 0,
+            submitted: BTreeMap::new(),
+            finished: BTreeMap::new(),
+            shapes: BTreeMap::new(),
+            restarts: 0,
+            present: 0,
+            since: Time::ZERO,
+            busy_ms: 0,
+            present_ms: 0,
+        }
+    }
+
+    fn observe(&mut self, at: Time, event: &Event) {
         match event {
+            Event::NodeJoined { node, kinds } => {
+                self.pass(at);
+                let added = self.cluster.add(node, kinds).expect("what joined was examined");
+                self.nodes += added.len() as u64;
+            }
+            Event::Issued(Command::Release { .. }) => {
+                self.pass(at);
+                self.nodes -= 1;
+            }
             Event::ClaimSubmitted { claim, .. } => {
                 self.pass(at);
                 self.present += 1;
@@ -132,7 +172,7 @@ impl Ledger {
                 }
             }
             Event::Issued(Command::Launch { run, allotment, .. }) => {
-                let shape = allotment.placement.shape(cluster);
+                let shape = allotment.placement.shape(&self.cluster);
                 if let Some((last, left)) = self.shapes.insert(run.claim, (shape, None)) {
                     self.restarts += u64::from(last != shape || left != Some(at));
                 }
@@ -145,6 +185,7 @@ impl Ledger {
         let passed = at.since(self.since).as_millis();
         self.busy_ms += if self.present > 0 { passed } else { 0 };
         self.present_ms += self.present * passed;
+        self.node_ms += if self.submitted.is_empty() { 0 } else { self.nodes * passed };
         self.since = at;
     }
 
@@ -161,6 +202,7 @@ impl Ledger {
             gpu_hours_per_job: held.as_gpu_hours() / jobs,
             restarts_per_job: self.restarts as f64 / jobs,
             contention: self.present_ms as f64 / self.busy_ms.max(1) as f64,
+            node_hours: self.node_ms as f64 / 3.6e6,
         }
     }
 }
@@ -185,15 +227,17 @@ impl Figures {
             makespan_h: mean(&|run| run.makespan_s / 3600.0),
             gpu_hours: mean(&|run| run.gpu_hours_per_job),
             restarts: mean(&|run| run.restarts_per_job),
+            node_hours: mean(&|run| run.node_hours),
         }
     }
 
-    fn cells(&self) -> [Option<f64>; 5] {
-        [self.mean_h, self.p99_h, self.makespan_h, self.gpu_hours, self.restarts]
+    fn cells(&self) -> [Option<f64>; 6] {
+        [self.mean_h, self.p99_h, self.makespan_h, self.gpu_hours, self.restarts, self.node_hours]
     }
 }
 
-const NAMES: [&str; 5] = ["mean completion [h]", "p99 [h]", "makespan [h]", "GPU hours per job", "restarts per job"];
+const NAMES: [&str; 6] =
+    ["mean completion [h]", "p99 [h]", "makespan [h]", "GPU hours per job", "restarts per job", "node hours"];
 
 /// What came of an experiment.
 #[derive(Debug, Clone)]
@@ -206,10 +250,23 @@ impl Experiment {
     /// Plays all its workloads.
     pub fn run(&self) -> Result<Outcome, ReproduceError> {
         let (cluster, queues, _) = trace::load_cluster(self.cluster).map_err(ExperimentError::from)?;
-        let play = |workload: &String| measure(&cluster, &queues, workload, &self.policy);
+        let play = |workload: &String| {
+            let mut jobs = trace::load_workload(workload, &cluster, &queues, 1)?.jobs;
+            if let Some(only) = self.only {
+                jobs.retain(|job| job.spec.name.starts_with(only));
+                jobs.truncate(1);
+            }
+            measure(&cluster, &queues, jobs, &self.policy, self.rents_after.map(cloud))
+        };
         let runs = self.workloads.par_iter().map(play).collect::<Result<Vec<_>, _>>()?;
         Ok(Outcome { experiment: self.clone(), runs })
     }
+}
+
+/// Nodes as Amazon's g4dn.12xlarge, on which the profiles of Pollux were measured.
+fn cloud(delay: Span) -> Cloud {
+    let node = NodeDraft { name: "rented".into(), kind: Some("t4".into()), gpus: 4, ..NodeDraft::default() };
+    Cloud { node, delay }
 }
 
 impl Outcome {

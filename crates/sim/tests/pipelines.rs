@@ -7,7 +7,7 @@ use cluster::{Bytes, Devices, Grain, Placement, SliceSet, Slot};
 use engine::{Command, Event, Settings};
 use plan::{Allotment, Outcome, Phase, Plan, Policy, Snapshot};
 use policies::PolicyConfig;
-use sim::{Setup, simulate};
+use sim::{Experiment, Setup, simulate};
 
 const SEED: u64 = 5;
 
@@ -87,6 +87,25 @@ fn where_no_pipeline_fits_the_job_is_refused_as_impossible() {
     }
     let (_, outcomes) = shapes(&setup(1, "1x8 rtx2080ti", "1x8 rtx2080ti"), "sia", &[]);
     assert_eq!(outcomes, [Some(Outcome::Finished)]);
+}
+
+#[test]
+fn a_report_has_a_fair_time_for_every_pipeline() {
+    let (cluster, queues, cluster_name) = trace::load_cluster(BOTH).unwrap();
+    let experiment = Experiment {
+        cluster_name,
+        cluster,
+        queues,
+        policies: vec![PolicyConfig::named("fifo")],
+        workload: "training:jobs=20,gpt=1,load=4".into(),
+        seeds: vec![SEED],
+        circumstances: Default::default(),
+    };
+    // Many at once: the share of each is less than a pipeline on one kind or even on both.
+    let run = &experiment.run(&|| {}).unwrap().runs[0];
+    assert_eq!(run.finished, 20, "seed {SEED}");
+    let worst = run.finish_time_ratio.worst.unwrap();
+    assert!(worst.is_finite() && worst > 0.0, "seed {SEED}: {worst}");
 }
 
 /// Gives the first job four GPUs of the first node of a kind.

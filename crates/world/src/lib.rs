@@ -358,8 +358,7 @@ pub fn isolated(job: &TrueJob, kind: Option<cluster::GpuKind>, workers: u32, clu
     if let (Some(course), Some(adaptation)) = (&job.truth.course, &job.speed.adaptation) {
         let size = |(_, node): (NodeId, &cluster::Node)| (node.kind == kind).then_some(u32::from(node.gpus));
         let largest = cluster.nodes().filter_map(size).max().filter(|&gpus| gpus > 0)?;
-        // Of the workers of an incomplete pipeline nobody has any use.
-        let workers = workers - workers % adaptation.on(kind?)?.stages;
+        let workers = adaptation.on(kind?)?.usable(workers);
         let shape = cluster::Shape { kind, workers, nodes: workers.div_ceil(largest) };
         let starts = std::iter::once(&0.0).chain(&course.epochs);
         let epochs = starts.zip(&course.epochs).map(|(&start, &end)| {

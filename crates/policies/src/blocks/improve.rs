@@ -11,9 +11,10 @@ use crate::blocks::matrix::{Instance, MOST_NODES, State};
 /// How much may be tried, as counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Effort {
-    /// Pairs of jobs whose rows are chosen anew together, between two shakes.
+    /// Pairs of jobs whose rows are chosen anew together, each time that a matrix is settled.
     pub(crate) pairs: usize,
-    /// How often some nodes are emptied and filled anew.
+    /// How often what some jobs have is given out anew, for each job; and at most over all.
+    pub(crate) shakes_each: usize,
     pub(crate) shakes: usize,
 }
 
@@ -28,15 +29,19 @@ pub(crate) fn improve(instance: &Instance, effort: Effort, dice: &mut Dice) -> V
     built.settle(effort, dice);
     let mut board = if built.sum() > kept.sum() { built } else { kept };
     let (mut best, mut most) = (board.matrix.clone(), board.sum());
-    for shake in 0..effort.shakes {
-        // Losses are put up with on the way, and less so towards the end.
-        let patience = 1.0 - shake as f64 / effort.shakes as f64;
+    let shakes = effort.shakes.min(effort.shakes_each * instance.jobs.len());
+    let each = shakes.div_ceil(ROUNDS).max(1);
+    for shake in 0..shakes {
+        if shake > 0 && shake.is_multiple_of(each) {
+            board.adopt(&best);
+        }
+        // Losses are put up with on the way, and less so towards the end of each round.
+        let patience = 1.0 - (shake % each) as f64 / each as f64;
         board.shake(PATIENCE * patience * most.abs(), dice);
         if board.sum() > most + NOTHING {
             (best, most) = (board.matrix.clone(), board.sum());
         }
     }
-    let mut board = Board::new(instance);
     board.adopt(&best);
     board.settle(effort, dice);
     board.matrix
@@ -79,7 +84,10 @@ struct Scratch {
     choices: Vec<(f64, Choice)>,
     rows: Vec<u16>,
     jobs: Vec<u16>,
+    /// All jobs, in some order.
     order: Vec<u16>,
+    changed: Vec<usize>,
+    matrix: Vec<u16>,
 }
 
 /// What a job could be given, as far as it is worth telling apart.
@@ -110,8 +118,12 @@ struct Exchange {
 }
 
 const NOBODY: u16 = u16::MAX;
+/// Up to so many replicas are also laid out over what others leave over.
+const FRAGMENTS: u16 = 8;
+/// How often the shakes begin anew with the best so far.
+const ROUNDS: usize = 3;
 /// The share of the sum that may be lost by a shake at first.
-const PATIENCE: f64 = 0.02;
+const PATIENCE: f64 = 0.03;
 /// Gains that are less than this are no gains.
 const NOTHING: f64 = 1e-12;
 
@@ -197,10 +209,16 @@ impl<'a> Board<'a> {
 
     /// Everyone has what a lawful matrix says.
     fn adopt(&mut self, matrix: &[u16]) {
-        for job in 0..self.instance.jobs.len() {
+        let differs = |board: &Board<'_>, job: usize| board.matrix[board.cells(job)] != matrix[board.cells(job)];
+        let mut changed = std::mem::take(&mut self.scratch.changed);
+        changed.clear();
+        changed.extend((0..self.instance.jobs.len()).filter(|&job| differs(self, job)));
+        changed.iter().for_each(|&job| self.take(job));
+        for &job in &changed {
             let cells = self.cells(job);
             self.restore(job, &matrix[cells]);
         }
+        self.scratch.changed = changed;
     }
 
     /// The most replicas a job may have more.
@@ -294,10 +312,10 @@ impl<'a> Board<'a> {
 
     /// The nodes of a kind on which a part of a job on several nodes could be, the fullest first.
     fn open_nodes(&mut self, job: usize, kind: u16) {
-        let bound = &self.instance.bound[job * self.nodes..(job + 1) * self.nodes];
+        let bound = &self.instance.bound[job * self.nodes..];
         self.scratch.open.clear();
-        for (node, &bound) in bound.iter().enumerate() {
-            let most = self.free[node].min(bound);
+        for (node, (&free, &bound)) in self.free.iter().zip(bound).enumerate() {
+            let most = free.min(bound);
             if most > 0 && self.owner[node] == NOBODY && self.instance.kind[node] == kind {
                 self.scratch.open.push((most, node as u16));
             }
@@ -348,8 +366,8 @@ impl<'a> Board<'a> {
     fn room_apart(&mut self, job: usize, kind: u16) -> u16 {
         let bound = &self.instance.bound[job * self.nodes..(job + 1) * self.nodes];
         let (mut most, mut count) = (0, 0);
-        for (node, &bound) in bound.iter().enumerate() {
-            let here = self.free[node].min(bound);
+        for (node, (&free, &bound)) in self.free.iter().zip(bound).enumerate() {
+            let here = free.min(bound);
             if here > 0 && self.owner[node] == NOBODY && self.instance.kind[node] == kind {
                 most += u32::from(here);
                 count += 1;
@@ -701,8 +719,9 @@ impl<'a> Board<'a> {
             let most = self.room_apart(job, kind);
             for replicas in min.max(2)..=most {
                 let worth = self.instance.worth(job, RESTARTED_APART, replicas);
-                for emptiest in [true, false] {
-                    choices.push((worth, Choice::Apart { kind, replicas, emptiest }));
+                choices.push((worth, Choice::Apart { kind, replicas, emptiest: true }));
+                if replicas <= FRAGMENTS {
+                    choices.push((worth, Choice::Apart { kind, replicas, emptiest: false }));
                 }
             }
         }
@@ -728,12 +747,9 @@ impl<'a> Board<'a> {
         }
         jobs.sort_unstable();
         jobs.dedup();
-        let sum = |board: &Board<'_>| jobs.iter().map(|&job| board.worth[usize::from(job)]).sum::<f64>();
-        let before = sum(self);
-        let mut rows = Vec::with_capacity(jobs.len() * self.nodes);
-        for &job in &jobs {
-            rows.extend_from_slice(&self.matrix[self.cells(usize::from(job))]);
-        }
+        let before = self.sum();
+        let mut matrix = std::mem::take(&mut self.scratch.matrix);
+        matrix.clone_from(&self.matrix);
         jobs.iter().for_each(|&job| self.take(usize::from(job)));
         if let Some(job) = back.filter(|&job| self.can_keep(job)) {
             self.put(job, Choice::Keep);
@@ -742,12 +758,17 @@ impl<'a> Board<'a> {
         for (position, &job) in jobs.iter().enumerate() {
             self.better_with_one_of(usize::from(job), &jobs[position + 1..]);
         }
-        if sum(self) < before - may_lose {
-            jobs.iter().for_each(|&job| self.take(usize::from(job)));
-            for (&job, row) in jobs.iter().zip(rows.chunks_exact(self.nodes)) {
-                self.restore(usize::from(job), row);
+        if self.sum() < before - may_lose {
+            self.adopt(&matrix);
+        } else if self.matrix != matrix {
+            // What they now lack, others may have.
+            let everyone = std::mem::take(&mut self.scratch.order);
+            for &job in &jobs {
+                self.better_with_one_of(usize::from(job), &everyone);
             }
+            self.scratch.order = everyone;
         }
+        self.scratch.matrix = matrix;
         self.scratch.jobs = jobs;
     }
 }
@@ -757,7 +778,7 @@ mod tests {
     use super::*;
     use crate::blocks::matrix::tests::random;
 
-    const EFFORT: Effort = Effort { pairs: 1000, shakes: 200 };
+    const EFFORT: Effort = Effort { pairs: 1000, shakes_each: 6, shakes: 160 };
 
     /// The best objective of all lawful matrices.
     fn exhaustive(instance: &Instance) -> f64 {

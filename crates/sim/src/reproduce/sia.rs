@@ -34,7 +34,7 @@ pub(crate) fn experiments(data: &Path) -> Result<Vec<Experiment>, ReproduceError
             continue;
         }
         let [mean, p99, makespan, gpu_hours] = printed.map(Some);
-        let paper = Figures { mean_h: mean, p99_h: p99, makespan_h: makespan, gpu_hours, restarts: None };
+        let paper = Figures { mean_h: mean, p99_h: p99, makespan_h: makespan, gpu_hours, ..Figures::default() };
         let program = reference(data, trace, files.len())?;
         let named = |files: &[std::path::PathBuf], option: &str| -> Vec<String> {
             files.iter().map(|file| format!("sia:{}?{profiles}{option}", file.display())).collect()
@@ -43,6 +43,8 @@ pub(crate) fn experiments(data: &Path) -> Result<Vec<Experiment>, ReproduceError
             title: format!("Sia, {trace}, to the letter"),
             policy: as_published.clone(),
             cluster: "sia-hetero-64",
+            rents_after: None,
+            only: None,
             workloads: named(&files, ""),
             paper: Some(paper),
             program,
@@ -104,5 +106,6 @@ fn reference(data: &Path, trace: &str, count: usize) -> Result<Option<Figures>, 
         makespan_h: mean(|run| run.makespan_s / 3600.0),
         gpu_hours: mean(|run| run.gpu_hours_per_job_attained),
         restarts: mean(|run| run.restarts_per_job),
+        node_hours: None,
     }))
 }
