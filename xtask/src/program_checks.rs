@@ -7,12 +7,14 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use serde::Deserialize;
 use solver::{Choice, Effort, Menu, Program, Proof, Warm, certificate, solve};
 
 use crate::data_checks::Checks;
+use crate::say;
 
 const FILES: [&str; 4] =
     ["golden_saturn1.ilp.jsonl", "scale_sia_4x.ilp.jsonl", "scale_sia_32x_tl20.ilp.jsonl", "hard_32x.json"];
@@ -21,21 +23,23 @@ const FILES: [&str; 4] =
 const HARD: f64 = 90.33;
 
 pub(crate) fn run(data: &Path, checks: &mut Checks) -> Result<()> {
-    let mut proven = 0;
-    let mut programs = 0;
+    let (mut proven, mut programs) = (0, 0);
+    let mut slowest = Duration::ZERO;
     for file in FILES {
         let path = data.join("reference/sia").join(file);
         let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
         for recorded in serde_json::Deserializer::from_str(&text).into_iter::<Recorded>() {
             let recorded = recorded.with_context(|| format!("{file} is not as expected"))?;
             let what = format!("{file}, call {}, {} jobs: cost", recorded.round, recorded.jobs.len());
-            let (cost, is_proven) = recorded.solve().with_context(|| what.clone())?;
+            let (cost, is_proven, took) = recorded.solve().with_context(|| what.clone())?;
+            slowest = slowest.max(took);
             checks.near(&what, cost, recorded.objective.unwrap_or(HARD), 1e-6);
             programs += 1;
             proven += usize::from(is_proven);
         }
     }
     checks.near("recorded programs", programs as f64, 32.0, 0.0);
+    say(&format!("     slowest of the recorded programs: {:.1} ms", slowest.as_secs_f64() * 1e3));
     checks.near("recorded programs proven optimal", proven as f64, programs as f64, 0.0);
     Ok(())
 }
@@ -59,13 +63,15 @@ struct Recorded {
 }
 
 impl Recorded {
-    /// The least cost we find, and whether it is proven the least.
-    fn solve(&self) -> Result<(f64, bool)> {
+    /// The least cost we find, whether it is proven the least, and how long that took.
+    fn solve(&self) -> Result<(f64, bool, Duration)> {
         let (program, pinned) = self.program()?;
+        let before = Instant::now();
         let solution = solve(&program, Effort::default(), &Warm::default());
+        let took = before.elapsed();
         certificate::verify(&program, &solution)?;
         let cost = pinned + self.lambda() * program.claims.len() as i64 - solution.worth;
-        Ok((cost as f64 / 100.0, solution.certificate.proof != Proof::None))
+        Ok((cost as f64 / 100.0, solution.certificate.proof != Proof::None, took))
     }
 
     /// λ in hundredths.

@@ -77,7 +77,7 @@ pub(crate) fn build(config: &PolicyConfig) -> Result<Box<dyn Policy>, ConfigErro
             grow_gain: grow.then_some(config.number("grow_gain", 1.0)?),
             round: config.span("round")?,
         },
-        rule: Rule { by, estimates, ahead: BTreeMap::new() },
+        rule: Rule { by, estimates, in_rounds: config.span("round")?.is_some(), ahead: BTreeMap::new() },
         line: Line::new(),
     }))
 }
@@ -115,6 +115,7 @@ enum By {
 struct Rule {
     by: By,
     estimates: Source,
+    in_rounds: bool,
     /// For `fair`: GPUs over weight of the same user's claims that come before each claim.
     ahead: BTreeMap<ClaimId, u64>,
 }
@@ -181,6 +182,10 @@ impl Order for Rule {
         };
         // Without preemption nobody who runs is compared with one who waits, and arrival alone counts.
         Rank::moving_if(moves, (counts, standing, claim.submitted))
+    }
+
+    fn spares(&self, snapshot: &Snapshot<'_>, claim: &Claim) -> bool {
+        self.in_rounds && order::is_settling(snapshot, claim)
     }
 }
 

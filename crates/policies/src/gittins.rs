@@ -19,7 +19,8 @@
 //! from absolute sizes; here it is S - a, as in the paper. Where no finished job was as large (at first: everywhere) the
 //! index is 0 and the least attained goes first. The index changes with every GPU second and every finished job;
 //! comparing in rounds of a minute keeps jobs from being stopped over nothing and bounds what ranking costs: as much as
-//! there are running jobs, and as there are jobs at all after one has finished. Nothing but the queues damps it.
+//! there are running jobs, and as there are jobs at all after one has finished. Besides the queues, what damps it is that
+//! nobody is stopped before it has run for as long as a restart takes.
 
 use std::cmp::Reverse;
 
@@ -94,6 +95,10 @@ impl Order for HighestIndex {
         let index = self.sizes.index(attained.as_raw()).to_bits();
         let moves = !claim.progress.holding().is_zero();
         Rank::moving_if(moves, (level, Reverse(index), attained.as_raw(), standing, claim.submitted))
+    }
+
+    fn spares(&self, snapshot: &Snapshot<'_>, claim: &Claim) -> bool {
+        order::is_settling(snapshot, claim)
     }
 }
 

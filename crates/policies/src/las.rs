@@ -14,7 +14,8 @@
 //! | quantum                 | `round`                                |
 //!
 //! Deviations. The ideal shares devices in infinitely small turns; here a turn is a round, and who runs is stopped only
-//! for one who has had strictly less (`ties=arrival`: or as much and came earlier). Newcomers wait for the next round even if devices are free. Rounds cost as much as
+//! for one who has had strictly less (`ties=arrival`: or as much and came earlier), and not before it has run for as long
+//! as a restart takes. Newcomers wait for the next round even if devices are free. Rounds cost as much as
 //! there are running jobs.
 
 use cluster::{Span, Time};
@@ -76,6 +77,10 @@ impl Order for LeastAttained {
         let moves = !claim.progress.holding().is_zero();
         let standing = if self.ties == Ties::Running { standing } else { Standing::Waiting };
         Rank::moving_if(moves, (attained, standing, claim.submitted))
+    }
+
+    fn spares(&self, snapshot: &Snapshot<'_>, claim: &Claim) -> bool {
+        order::is_settling(snapshot, claim)
     }
 }
 

@@ -15,8 +15,8 @@
 //! |------------------------------|-------------------------------------------------------------|
 //! | A, allocation matrix         | `matrix::Instance`, a row for each job                      |
 //! | FITNESS_p                    | `Instance::objective`, `p`                                  |
-//! | SPEEDUP_j                    | [`Pollux::speeds`], relative to the fair share              |
-//! | REALLOC_FACTOR_j(δ)          | [`Pollux::restarted`]                                       |
+//! | SPEEDUP_j                    | `Pollux::speeds`, relative to the fair share                |
+//! | REALLOC_FACTOR_j(δ)          | `Pollux::restarted`                                         |
 //! | genetic algorithm, 4.2.1     | `search=plain`: `matrix::Genetic`, 100 × 100                |
 //! | interference avoidance       | rows in `matrix::Genetic::repair` and `improve::Board`      |
 //!
@@ -37,6 +37,7 @@ use perf::{Adaptation, Goodput, Situation};
 use plan::{Allotment, Claim, Note, Plan, Policy, Reason, Rhythm, Snapshot};
 use solver::genetic::{self, Dice};
 
+use crate::blocks::admit::Quotas;
 use crate::blocks::autoscale::Autoscaler;
 use crate::blocks::draft::Draft;
 use crate::blocks::grant;
@@ -46,7 +47,6 @@ use crate::blocks::menu::{Manner, goodput_of, is_plain};
 use crate::blocks::place::Style;
 use crate::blocks::round;
 use crate::config::{ConfigError, PolicyConfig, bad_value};
-use crate::sia::Quotas;
 
 pub(crate) fn build(config: &PolicyConfig) -> Result<Box<dyn Policy>, ConfigError> {
     Ok(Box::new(Pollux::new(config)?))
@@ -380,10 +380,10 @@ fn held_on(claim: &Claim, node: NodeId) -> u16 {
 
 /// Gives everyone what the matrix says. Rows that are as before keep their very GPUs. Returns those for whom there was
 /// no place after all, because cores, memory or a queue above did not allow it.
-fn carry_out(draft: &mut Draft<'_>, weighed: &Weighed) -> Vec<(ClaimId, Note)> {
+fn carry_out(draft: &mut Draft<'_>, weighed: &Weighed) -> BTreeMap<ClaimId, Note> {
     let Weighed { claims, nodes, matrix, .. } = weighed;
     if nodes.is_empty() {
-        return Vec::new();
+        return BTreeMap::new();
     }
     let snapshot = draft.snapshot;
     let rows = claims.iter().map(|&id| snapshot.claim(id)).zip(matrix.chunks_exact(nodes.len()));
@@ -406,11 +406,11 @@ fn carry_out(draft: &mut Draft<'_>, weighed: &Weighed) -> Vec<(ClaimId, Note)> {
             None => elsewhere.push((claim, workers)),
         }
     }
-    let mut obstacles = Vec::new();
+    let mut obstacles = BTreeMap::new();
     for (claim, workers) in elsewhere {
         match draft.find(claim, workers, Style::Pack) {
             Ok(allotment) => draft.admit(claim, allotment, Reason::Admitted),
-            Err(note) => obstacles.push((claim.id, note)),
+            Err(note) => drop(obstacles.insert(claim.id, note)),
         }
     }
     obstacles

@@ -21,6 +21,8 @@
 //! it is on, or starts on the one where it is fastest of those with room, and grows there. Jobs of several roles, parts
 //! of GPUs, and gangs that cannot change get what they ask for at least. Queues with budgets are respected.
 
+use std::collections::BTreeMap;
+
 use cluster::{GpuKind, Scaling, Shape, Span};
 use perf::{BatchRule, Situation, Truth};
 use plan::{Claim, Knowledge, Note, Phase, Plan, Policy, Reason, Rhythm, Snapshot};
@@ -66,10 +68,10 @@ impl Policy for PolluxOptimus {
             draft.give(job.claim, job.claim.target.clone().expect("who has workers holds something"));
         }
         change.sort_by_key(|(job, _)| job.workers);
-        let mut obstacles = Vec::new();
+        let mut obstacles = BTreeMap::new();
         for (job, _) in change.iter().filter(|(job, _)| job.workers > 0) {
             if let Err(note) = start(&mut draft, job) {
-                obstacles.push((job.claim.id, note));
+                obstacles.insert(job.claim.id, note);
             }
         }
         round::conclude(draft, self.round, &obstacles)

@@ -22,6 +22,7 @@
 //! either it waits, and those the walk had left out may use what it did not get. Queues with budgets are respected. Jobs
 //! that can be cut to size get their least.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cluster::{ClaimId, GpuTime, Gpus, Span};
@@ -55,12 +56,12 @@ impl Policy for PolluxTiresias {
                 draft.give(claim, had.clone());
             }
         }
-        let mut obstacles = Vec::new();
+        let mut obstacles = BTreeMap::new();
         for (position, claim) in running.iter().enumerate() {
             if draft.holds(claim.id).is_none()
                 && let Err(note) = start(&mut draft, claim, &running[position + 1..])
             {
-                obstacles.push((claim.id, note));
+                obstacles.insert(claim.id, note);
             }
         }
         if !obstacles.is_empty() {

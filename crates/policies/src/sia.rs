@@ -13,7 +13,7 @@
 //! | paper                     | here                                                    |
 //! |---------------------------|---------------------------------------------------------|
 //! | goodput matrix G          | `menu::offers`, by claim                                |
-//! | restart factor r_i        | [`Sia::restart_factor`]                                 |
+//! | restart factor r_i        | `Sia::restart_factor`                                   |
 //! | fairness power p          | `p`                                                     |
 //! | penalty λ_n of no shape   | `lambda`                                                |
 //! | restart penalty S         | `Adaptation::restart`, or what the job declares         |
@@ -27,16 +27,17 @@
 
 use std::collections::BTreeMap;
 
-use cluster::{ClaimId, Gpus, QueueId, Shape, Span};
-use plan::{Claim, Note, Obstacle, Phase, Plan, Policy, Reason, Rhythm, Snapshot};
+use cluster::{ClaimId, Shape, Span};
+use plan::{Claim, Phase, Plan, Policy, Reason, Rhythm, Snapshot};
 use solver::{Choice, Effort, Menu, Program, Warm};
 
+use crate::blocks::admit::Quotas;
 use crate::blocks::arrange::{arrange, free_place};
 use crate::blocks::autoscale::Autoscaler;
 use crate::blocks::draft::Draft;
 use crate::blocks::menu::{self, Fleet, Manner, Offer, is_same};
-use crate::blocks::order::next_round;
 use crate::blocks::place::Style;
+use crate::blocks::round;
 use crate::config::{ConfigError, PolicyConfig, bad_value};
 
 pub(crate) fn build(config: &PolicyConfig) -> Result<Box<dyn Policy>, ConfigError> {
@@ -122,57 +123,59 @@ impl Sia {
     pub fn weigh(&mut self, snapshot: &Snapshot<'_>) -> Weighed {
         self.price(snapshot);
         let claims: Vec<&Claim> = snapshot.eligible().filter(|claim| claim.spec.uses_gpus()).collect();
-        let costs: Vec<Vec<(&Offer, f64)>> = claims.iter().map(|claim| self.costs(snapshot, claim)).collect();
-        let quotas = Quotas::of(snapshot);
-        let unit = self.unit();
-        let mut program = Program {
-            capacities: self.fleet.kinds.iter().map(|kind| kind.gpus).collect(),
-            quotas: quotas.rows.clone(),
-            claims: Vec::with_capacity(claims.len()),
-        };
-        let mut pinned = 0.0;
-        for (claim, costs) in claims.iter().zip(&costs) {
-            if let Some(held) = held_by_pin(snapshot, claim) {
-                let kind = held.kind.map_or(0, |kind| usize::from(kind.0));
-                let gpus = claim.spec.gpus(held.workers).as_thousandths().div_ceil(1000);
-                program.capacities[kind] = program.capacities[kind].saturating_sub(gpus);
-                if let Some(row) = quotas.row_of(claim.spec.queue) {
-                    program.quotas[row as usize] = program.quotas[row as usize].saturating_sub(gpus);
-                }
-                pinned +=
-                    costs.iter().find(|(offer, _)| is_same(claim, held, offer.shape)).map_or(0.0, |(_, cost)| *cost);
-                program.claims.push(Menu::default());
-                continue;
-            }
-            let choice = |(offer, cost): &(&Offer, f64)| Choice {
-                kind: offer.shape.kind.map_or(0, |kind| u32::from(kind.0)),
-                units: offer.gpus,
-                worth: (self.worth(*cost) * unit).round() as i64,
-            };
-            let choices = costs.iter().map(choice).collect();
-            program.claims.push(Menu { tenant: quotas.row_of(claim.spec.queue), choices });
-        }
-        let pins = claims.iter().filter(|claim| held_by_pin(snapshot, claim).is_some()).count();
-        let free = (claims.len() - pins) as f64;
+        let pins: Vec<Option<Shape>> = claims.iter().map(|claim| held_by_pin(snapshot, claim)).collect();
+        let costs: Vec<Vec<(Shape, f64)>> = claims.iter().map(|claim| self.costs(snapshot, claim)).collect();
+        let program = self.program(snapshot, &claims, &pins, &costs);
         let effort = if claims.len() <= PROVEN { Effort::default() } else { Effort::quick() };
         let solution = solver::solve(&program, effort, &Warm::default());
+        let chosen = pins.iter().zip(&solution.chosen).zip(&costs);
+        let chosen = chosen.map(|((pin, chosen), costs)| pin.or_else(|| chosen.map(|index| costs[index as usize].0)));
+        let pinned: f64 =
+            claims.iter().zip(&pins).zip(&costs).map(|((claim, pin), costs)| pin_cost(claim, *pin, costs)).sum();
+        let free = pins.iter().filter(|pin| pin.is_none()).count() as f64;
         let objective = |worth: i64| {
             let sign = if self.power < 0.0 { -1.0 } else { 1.0 };
-            pinned + free * self.idle_cost + sign * worth as f64 / unit
+            pinned + free * self.idle_cost + sign * worth as f64 / self.unit()
         };
-        let chosen = claims.iter().zip(&solution.chosen).zip(&costs).map(|((claim, chosen), costs)| {
-            held_by_pin(snapshot, claim).or_else(|| chosen.map(|index| costs[index as usize].0.shape))
-        });
         Weighed {
             chosen: chosen.collect(),
             objective: objective(solution.worth),
             bound: objective(solution.certificate.bound),
             claims: claims.iter().map(|claim| claim.id).collect(),
-            costs: costs
-                .into_iter()
-                .map(|row| row.into_iter().map(|(offer, cost)| (offer.shape, cost)).collect())
-                .collect(),
+            costs,
         }
+    }
+
+    /// The integer program: what is pinned is taken out of it.
+    fn program(
+        &self,
+        snapshot: &Snapshot<'_>,
+        claims: &[&Claim],
+        pins: &[Option<Shape>],
+        costs: &[Vec<(Shape, f64)>],
+    ) -> Program {
+        let quotas = Quotas::of(snapshot);
+        let mut capacities: Vec<u32> = self.fleet.kinds.iter().map(|kind| kind.gpus).collect();
+        let mut rows = quotas.rows.clone();
+        let mut menus = Vec::with_capacity(claims.len());
+        for ((claim, pin), costs) in claims.iter().zip(pins).zip(costs) {
+            let tenant = quotas.row_of(claim.spec.queue);
+            if let Some(held) = pin {
+                let gpus = whole_gpus(claim, held.workers);
+                let kind = held.kind.map(|kind| &mut capacities[usize::from(kind.0)]);
+                let tenant = tenant.map(|row| &mut rows[row as usize]);
+                kind.into_iter().chain(tenant).for_each(|row| *row = row.saturating_sub(gpus));
+                menus.push(Menu::default());
+                continue;
+            }
+            let choice = |&(shape, cost): &(Shape, f64)| Choice {
+                kind: shape.kind.map_or(0, |kind| u32::from(kind.0)),
+                units: whole_gpus(claim, shape.workers),
+                worth: (self.worth(cost) * self.unit()).round() as i64,
+            };
+            menus.push(Menu { tenant, choices: costs.iter().map(choice).collect() });
+        }
+        Program { capacities, quotas: rows, claims: menus }
     }
 
     /// The plan that gives every claim the shape chosen for it.
@@ -191,9 +194,8 @@ impl Sia {
             wanted.extend(chosen.map(|shape| (claim, shape)));
         }
         let arranged = arrange(&mut draft, wanted);
-        let chosen_none = weighed.claims.iter().filter(|id| self.menus[id].offers.is_empty());
-        let unplaced: Vec<ClaimId> = arranged.unplaced.iter().map(|(id, _)| *id).chain(chosen_none.copied()).collect();
-        for id in unplaced {
+        let without_offers = weighed.claims.iter().filter(|id| self.menus[id].offers.is_empty());
+        for &id in arranged.unplaced.keys().chain(without_offers) {
             if draft.holds(id).is_none() {
                 self.place_smaller(&mut draft, snapshot.claim(id));
             }
@@ -206,22 +208,7 @@ impl Sia {
                 draft.remember(id, vec![moves + 1]);
             }
         }
-        for &id in &weighed.claims {
-            let claim = snapshot.claim(id);
-            if draft.holds(id).is_none() {
-                let obstacle = arranged.unplaced.iter().find(|(other, _)| *other == id).map(|(_, obstacle)| *obstacle);
-                draft.note_waiting(id, self.why_nothing(&draft, claim, obstacle));
-            }
-        }
-        for claim in snapshot.eligible().filter(|claim| !claim.spec.uses_gpus() && claim.is_waiting()) {
-            match draft.find(claim, claim.spec.scaling.min(), Style::Pack) {
-                Ok(allotment) => draft.admit(claim, allotment, Reason::Admitted),
-                Err(note) => draft.note_waiting(claim.id, note),
-            }
-        }
-        // While somebody runs, time alone changes what a restart is worth; else only news do.
-        let anyone = snapshot.eligible().any(|claim| draft.holds(claim.id).is_some());
-        draft.plan(anyone.then(|| next_round(snapshot.now, self.round)))
+        round::conclude(draft, self.round, &arranged.unplaced)
     }
 
     /// What was chosen for the claim has no place after all, because something of another form is in the way: the next
@@ -238,16 +225,6 @@ impl Sia {
         if let Some(placement) = placement {
             draft.admit(claim, placement, Reason::Admitted);
         }
-    }
-
-    fn why_nothing(&self, draft: &Draft<'_>, claim: &Claim, obstacle: Option<Obstacle>) -> Note {
-        let reason = match obstacle {
-            _ if claim.target.is_some() => Reason::Preempted,
-            Some(Obstacle::Quota { .. }) => Reason::WaitingForQuota,
-            _ => Reason::WaitingForResources,
-        };
-        let lacking = || draft.too_little(claim, claim.spec.min_gpus());
-        Note { reason, ..obstacle.map_or_else(lacking, |obstacle| Note::waiting(reason, obstacle)) }
     }
 
     /// Brings the menus up to date. Only those are priced again whose claim has learnt something, or all if the cluster
@@ -270,12 +247,12 @@ impl Sia {
     }
 
     /// The cost of every shape open to the claim.
-    fn costs(&self, snapshot: &Snapshot<'_>, claim: &Claim) -> Vec<(&Offer, f64)> {
+    fn costs(&self, snapshot: &Snapshot<'_>, claim: &Claim) -> Vec<(Shape, f64)> {
         let held = claim.target.as_ref().map(|target| target.placement.shape(snapshot.cluster()));
         let factor = if held.is_some() { self.restart_factor(snapshot, claim) } else { 1.0 };
         let priced = self.menus[&claim.id].offers.iter();
         let kept = |offer: &Offer| held.is_some_and(|held| is_same(claim, held, offer.shape));
-        priced.map(|offer| (offer, self.cost(offer.value, if kept(offer) { 1.0 } else { factor }))).collect()
+        priced.map(|offer| (offer.shape, self.cost(offer.value, if kept(offer) { 1.0 } else { factor }))).collect()
     }
 
     /// A shape that would keep its value over a restart keeps 1; one that is restarted over and over keeps little: the
@@ -319,43 +296,22 @@ impl Sia {
     }
 }
 
+/// What a pinned claim costs; nothing if it is not pinned.
+fn pin_cost(claim: &Claim, pin: Option<Shape>, costs: &[(Shape, f64)]) -> f64 {
+    let Some(held) = pin else { return 0.0 };
+    costs.iter().find(|(shape, _)| is_same(claim, held, *shape)).map_or(0.0, |(_, cost)| *cost)
+}
+
+/// The GPUs that a claim takes of the program, parts counted as whole ones.
+fn whole_gpus(claim: &Claim, workers: u32) -> u32 {
+    claim.spec.gpus(workers).as_thousandths().div_ceil(1000)
+}
+
 /// The shape of a claim that is just starting and must not be disturbed.
 fn held_by_pin(snapshot: &Snapshot<'_>, claim: &Claim) -> Option<Shape> {
     let starting = matches!(claim.phase, Phase::Starting { .. });
     let target = claim.target.as_ref().filter(|_| starting)?;
     Some(target.placement.shape(snapshot.cluster()))
-}
-
-/// The budgets of queues as rows of the program, in whole GPUs. Queues above others are looked after when places are
-/// given.
-#[derive(Debug, Default)]
-pub(crate) struct Quotas {
-    pub(crate) rows: Vec<u32>,
-    of: BTreeMap<QueueId, u32>,
-}
-
-impl Quotas {
-    pub(crate) fn of(snapshot: &Snapshot<'_>) -> Quotas {
-        // A queue may always hold its smallest claim, whatever its budget; only its limit has no exception.
-        let mut smallest: BTreeMap<QueueId, Gpus> = BTreeMap::new();
-        for claim in snapshot.eligible() {
-            let least = smallest.entry(claim.spec.queue).or_insert(Gpus::MAX);
-            *least = (*least).min(claim.spec.min_gpus());
-        }
-        let mut quotas = Quotas::default();
-        for (queue, definition) in snapshot.books.queues.iter() {
-            let budget = snapshot.budgets.of(queue).zip(smallest.get(&queue)).map(|(budget, least)| budget.max(*least));
-            if let Some(most) = [budget, definition.limit].into_iter().flatten().min() {
-                quotas.of.insert(queue, quotas.rows.len() as u32);
-                quotas.rows.push(most.as_thousandths().div_ceil(1000));
-            }
-        }
-        quotas
-    }
-
-    pub(crate) fn row_of(&self, queue: QueueId) -> Option<u32> {
-        self.of.get(&queue).copied()
-    }
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cluster::{ClusterDraft, JobDraft, Span, Time};
+use cluster::{ClusterDraft, JobDraft, Recovery, Span, Time};
 use perf::{TrueJob, Truth};
 use plan::Phase;
 use policies::PolicyConfig;
@@ -65,4 +65,26 @@ fn first_come_first_served_leaves_a_gap_that_backfilling_fills() {
     assert_eq!(ends("1x4", &jobs, "fifo", &[]), [4, 6, 7]);
     assert_eq!(ends("1x4", &jobs, "fifo", &["backfill=easy", "estimates=oracle"]), [4, 6, 3]);
     assert_eq!(ends("1x4", &jobs, "fifo", &["backfill=conservative", "estimates=oracle"]), [4, 6, 3]);
+}
+
+#[test]
+fn jobs_that_take_longer_to_restart_than_a_round_still_end() {
+    // Two jobs of ten minutes on one GPU, compared every minute; a restart takes five. Stopped every minute, neither
+    // would ever come to its first step.
+    let (cluster, queues) = ClusterDraft::parse_short("1x1").unwrap().build().unwrap();
+    let recovery = Recovery { restart_cost: Span::from_minutes(5), retries: 3, ..Recovery::default() };
+    let job = |name: &str| {
+        let truth = Truth { start_up: Span::from_minutes(5), ..Truth::lasting(Span::from_minutes(10)) };
+        let spec = JobDraft { recovery, ..JobDraft::rigid(name, 1) }.build().unwrap();
+        let speed = Arc::new(truth.speed.clone());
+        TrueJob { submitted: Time::ZERO, spec: Arc::new(spec), speed, truth: Arc::new(truth) }
+    };
+    let setup = Setup::new(cluster, queues, vec![job("a"), job("b")]);
+    let composed = ["order=attained", "preempt=true", "round=1m"];
+    for (name, pairs) in [("las", &["round=1m"][..]), ("gittins", &[]), ("composed", &composed)] {
+        let policy = PolicyConfig::from_pairs(name, pairs).unwrap().build().unwrap();
+        let state = simulate(&setup, name, policy, |_, _| {}).unwrap();
+        assert_eq!(state.books().claims().live_count(), 0, "{name}");
+        assert!(state.now() < Time::from_secs(3600 * 2), "{name} takes until {}", state.now());
+    }
 }

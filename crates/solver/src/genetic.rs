@@ -6,9 +6,9 @@
 //!
 //! | paper                      | here            |
 //! |----------------------------|-----------------|
-//! | fast non-dominated sort    | [`Herd::rank`]  |
-//! | crowding distance          | [`Herd::crowd`] |
-//! | crowded tournament         | [`Herd::fight`] |
+//! | fast non-dominated sort    | `Herd::rank`    |
+//! | crowding distance          | `Herd::crowd`   |
+//! | crowded tournament         | `Herd::fight`   |
 
 /// What is searched. Methods may use what they keep as scratch space; their answers must depend on nothing but the
 /// arguments.
@@ -215,7 +215,7 @@ impl Herd {
     }
 
     /// How far the neighbours of each in its front are from each other, as a share of the front's extent; endless at its
-    /// ends. Follows [`Herd::rank`], whose order it uses.
+    /// ends. Follows `Herd::rank`, whose order it uses.
     fn crowd(&mut self) {
         let fronts = self.lasts.len();
         self.crowding.clear();

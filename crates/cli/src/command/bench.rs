@@ -60,8 +60,8 @@ struct Decided {
 #[derive(Debug, Serialize)]
 struct PolicyReport {
     schema: &'static str,
-    cpu: String,
-    calibration_s: f64,
+    #[serde(flatten)]
+    machine: Machine,
     decisions: Vec<Decided>,
 }
 
@@ -105,12 +105,25 @@ struct Measured {
     peak_memory_mib: Option<f64>,
 }
 
+/// What figures were measured on.
 #[derive(Debug, Serialize)]
-struct BenchReport {
-    schema: &'static str,
+struct Machine {
     cpu: String,
     /// CPU seconds of a fixed loop of a thousand million steps, to compare machines by.
     calibration_s: f64,
+}
+
+impl Machine {
+    fn measured() -> Machine {
+        Machine { cpu: cpu_model(), calibration_s: calibrate() }
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct BenchReport {
+    schema: &'static str,
+    #[serde(flatten)]
+    machine: Machine,
     runs: Vec<Measured>,
 }
 
@@ -125,8 +138,7 @@ impl Bench {
 
 impl BenchSim {
     fn run(self) -> Result<(), Failure> {
-        let mut report =
-            BenchReport { schema: "moira.bench/1", cpu: cpu_model(), calibration_s: calibrate(), runs: Vec::new() };
+        let mut report = BenchReport { schema: "moira.bench/1", machine: Machine::measured(), runs: Vec::new() };
         for workload in &self.workloads {
             for cluster in &self.clusters {
                 let scene = Scene {
@@ -189,8 +201,7 @@ impl BenchPolicy {
                 decisions.extend(self.decide(&config, gpus, jobs, kinds)?);
             }
         }
-        let report =
-            PolicyReport { schema: "moira.bench.policy/1", cpu: cpu_model(), calibration_s: calibrate(), decisions };
+        let report = PolicyReport { schema: "moira.bench.policy/1", machine: Machine::measured(), decisions };
         print_decisions(&report, self.output)
     }
 
@@ -281,20 +292,7 @@ fn print_decisions(report: &PolicyReport, output: Output) -> Result<(), Failure>
         [vec![one.what.clone()], size.to_vec(), times.to_vec(), ends.to_vec()].concat()
     };
     let columns = ["what", "gpus", "jobs", "kinds", "median_ms", "worst_ms", "gap_ppm", "reference"];
-    match output {
-        Output::Json => {
-            let text = serde_json::to_string(report).expect("a report can be written as JSON");
-            render::line(&text)
-        }
-        Output::Csv => {
-            render::csv_line(&columns)?;
-            report.decisions.iter().try_for_each(|one| render::csv_line(&row(one)))
-        }
-        Output::Table => {
-            render::line(&format!("CPU: {}; calibration loop: {:.2} s", report.cpu, report.calibration_s))?;
-            render::table(&columns.map(|column| column), report.decisions.iter().map(row))
-        }
-    }
+    print_as(output, report, &report.machine, &columns, report.decisions.iter().map(row))
 }
 
 fn print(report: &BenchReport, output: Output) -> Result<(), Failure> {
@@ -326,18 +324,30 @@ fn print(report: &BenchReport, output: Output) -> Result<(), Failure> {
         "ns_per_nlogn",
         "peak_mib",
     ];
+    print_as(output, report, &report.machine, &columns, report.runs.iter().map(row))
+}
+
+/// A report as JSON, or its rows as lines or as a table below what they were measured on.
+fn print_as(
+    output: Output,
+    report: &impl Serialize,
+    machine: &Machine,
+    columns: &[&str],
+    mut rows: impl Iterator<Item = Vec<String>>,
+) -> Result<(), Failure> {
     match output {
         Output::Json => {
             let text = serde_json::to_string(report).expect("a report can be written as JSON");
             render::line(&text)
         }
         Output::Csv => {
-            render::csv_line(&columns)?;
-            report.runs.iter().try_for_each(|run| render::csv_line(&row(run)))
+            render::csv_line(columns)?;
+            rows.try_for_each(|row| render::csv_line(&row))
         }
         Output::Table => {
-            render::line(&format!("CPU: {}; calibration loop: {:.2} s", report.cpu, report.calibration_s))?;
-            render::table(&columns.map(|column| column), report.runs.iter().map(row))
+            let Machine { cpu, calibration_s } = machine;
+            render::line(&format!("CPU: {cpu}; calibration loop: {calibration_s:.2} s"))?;
+            render::table(columns, rows)
         }
     }
 }

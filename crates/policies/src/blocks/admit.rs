@@ -1,5 +1,6 @@
 //! Whether a queue may hold more. Budgets come from the tenant stage and hold for this round; limits hold always.
 
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use cluster::{Gpus, QueueId};
@@ -67,6 +68,38 @@ impl<'a> Usage<'a> {
 
     fn is_anyone_over_budget(&self) -> bool {
         self.snapshot.books.queues.iter().any(|(queue, _)| self.excess(queue).is_some())
+    }
+}
+
+/// The budgets of queues as rows of an integer program, in whole GPUs. Queues above others are looked after when places
+/// are given.
+#[derive(Debug, Default)]
+pub(crate) struct Quotas {
+    pub(crate) rows: Vec<u32>,
+    of: BTreeMap<QueueId, u32>,
+}
+
+impl Quotas {
+    pub(crate) fn of(snapshot: &Snapshot<'_>) -> Quotas {
+        // A queue may always hold its smallest claim, whatever its budget; only its limit has no exception.
+        let mut smallest: BTreeMap<QueueId, Gpus> = BTreeMap::new();
+        for claim in snapshot.eligible() {
+            let least = smallest.entry(claim.spec.queue).or_insert(Gpus::MAX);
+            *least = (*least).min(claim.spec.min_gpus());
+        }
+        let mut quotas = Quotas::default();
+        for (queue, definition) in snapshot.books.queues.iter() {
+            let budget = snapshot.budgets.of(queue).zip(smallest.get(&queue)).map(|(budget, least)| budget.max(*least));
+            if let Some(most) = [budget, definition.limit].into_iter().flatten().min() {
+                quotas.of.insert(queue, quotas.rows.len() as u32);
+                quotas.rows.push(most.as_thousandths().div_ceil(1000));
+            }
+        }
+        quotas
+    }
+
+    pub(crate) fn row_of(&self, queue: QueueId) -> Option<u32> {
+        self.of.get(&queue).copied()
     }
 }
 

@@ -3,10 +3,11 @@
 //! Whoever keeps a shape keeps its GPUs. Larger ones go first; where parts of nodes lie in the way of a larger one, the
 //! smaller ones move. With powers of two and nodes of one size everything that fits by number finds a place.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cluster::{ClaimId, Devices, GpuKind, Grain, NodeId, Placement, Shape, SliceSet, Slot};
-use plan::{Allotment, Claim, Obstacle, Reason, Room};
+use plan::{Allotment, Claim, Note, Reason, Room};
 
 use crate::blocks::draft::Draft;
 use crate::blocks::grant;
@@ -18,8 +19,8 @@ use crate::blocks::place::{self, Style};
 pub(crate) struct Arranged {
     /// Those that were to keep their shape and had to move.
     pub(crate) moved: Vec<ClaimId>,
-    /// Those for which there was no place after all, and what stood in the way.
-    pub(crate) unplaced: Vec<(ClaimId, Obstacle)>,
+    /// Those for which there was no place after all, and why.
+    pub(crate) unplaced: BTreeMap<ClaimId, Note>,
 }
 
 /// Gives each of these claims a place of its shape. They hold nothing in the draft; others may be moved.
@@ -31,16 +32,11 @@ pub(crate) fn arrange<'a>(draft: &mut Draft<'a>, wanted: Vec<(&'a Claim, Shape)>
     while let Some((claim, shape)) = queue.pop() {
         let gpus = claim.spec.gpus(shape.workers);
         if let Err(quota) = draft.usage().admits(claim, gpus) {
-            arranged.unplaced.push((claim.id, quota));
+            arranged.unplaced.insert(claim.id, Note::waiting(Reason::WaitingForQuota, quota));
             continue;
         }
         let Some((placement, displaced)) = place_or_displace(draft, claim, shape) else {
-            let free = cluster::Gpus::whole(shape.kind.map_or(0, |kind| draft.room().free_of(kind)));
-            let obstacle = match free < gpus {
-                true => Obstacle::Capacity { needed: gpus, free },
-                false => Obstacle::Fragmentation { needed: gpus, free },
-            };
-            arranged.unplaced.push((claim.id, obstacle));
+            arranged.unplaced.insert(claim.id, draft.too_little(claim, gpus));
             continue;
         };
         for victim in displaced {

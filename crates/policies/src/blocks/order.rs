@@ -16,6 +16,19 @@ pub(crate) trait Order {
     type Key: Copy + Ord + Debug;
 
     fn rank(&self, snapshot: &Snapshot<'_>, claim: &Claim, standing: Standing) -> Rank<Self::Key>;
+
+    /// Whether a claim that runs must not be stopped yet, however it ranks. To be used by policies that compare in
+    /// rounds: they ask again by themselves.
+    fn spares(&self, _snapshot: &Snapshot<'_>, _claim: &Claim) -> bool {
+        false
+    }
+}
+
+/// Whether a claim has run for less time since its last launch than a restart takes it. Where rounds are shorter than
+/// restarts, jobs that take turns would else never come to their first step.
+pub(crate) fn is_settling(snapshot: &Snapshot<'_>, claim: &Claim) -> bool {
+    let restart = claim.spec.recovery.restart_cost;
+    claim.progress.last_launch.is_some_and(|launch| snapshot.now < launch + restart + restart)
 }
 
 /// Whether a claim is ranked as one that has devices or as one that wants some. Who runs goes first among equals:

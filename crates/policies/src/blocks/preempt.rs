@@ -76,7 +76,7 @@ fn walk_once<'a, O: Order>(
             draft.note_waiting(id, draft.too_little(claim, claim.spec.asked_gpus()));
             return End { started, reached: false };
         }
-        match start(draft, line, (key, id), claim, style(claim), shrink) {
+        match start(draft, line, order, (key, id), claim, style(claim), shrink) {
             Ok(victims) => {
                 started = true;
                 for victim in &victims {
@@ -96,10 +96,11 @@ fn is_full<K: Copy + Ord + Debug>(draft: &Draft<'_>, walk: &Walk<'_, K>) -> bool
 }
 
 /// Starts one claim, in free room or in that of others. Returns those who had to stop for it.
-fn start<'a, K: Copy + Ord + Debug>(
+fn start<'a, O: Order>(
     draft: &mut Draft<'a>,
-    line: &Line<K>,
-    rank: (K, ClaimId),
+    line: &Line<O::Key>,
+    order: &O,
+    rank: (O::Key, ClaimId),
     claim: &'a Claim,
     style: Style,
     shrink: bool,
@@ -113,7 +114,7 @@ fn start<'a, K: Copy + Ord + Debug>(
         Err(note) => note,
     };
     if !shrink {
-        return make_room(draft, line, rank, claim, style).ok_or(note);
+        return make_room(draft, line, order, rank, claim, style).ok_or(note);
     }
     let shrunk = grant::shrink_all(draft, line);
     let started = match draft.find(claim, workers, style) {
@@ -121,7 +122,7 @@ fn start<'a, K: Copy + Ord + Debug>(
             draft.admit(claim, found, Reason::Admitted);
             Some(Vec::new())
         }
-        Err(_) => make_room(draft, line, rank, claim, style),
+        Err(_) => make_room(draft, line, order, rank, claim, style),
     };
     grant::restore(draft, shrunk);
     started.ok_or(note)
@@ -129,20 +130,23 @@ fn start<'a, K: Copy + Ord + Debug>(
 
 /// Stops claims that rank worse, from the worst upward, until this one fits; lets those go on who turn out not to be in
 /// the way. If nothing helps, nothing changes.
-fn make_room<'a, K: Copy + Ord + Debug>(
+fn make_room<'a, O: Order>(
     draft: &mut Draft<'a>,
-    line: &Line<K>,
-    rank: (K, ClaimId),
+    line: &Line<O::Key>,
+    order: &O,
+    rank: (O::Key, ClaimId),
     claim: &'a Claim,
     style: Style,
 ) -> Option<Vec<&'a Claim>> {
     let workers = grant::asked(claim);
     let mut missing = Missing::new(draft, claim, workers);
-    if !missing.could_be_freed(draft, worse(line, rank)) {
+    let snapshot = draft.snapshot;
+    let worse = || worse(line, rank).filter(|&id| !order.spares(&snapshot, snapshot.claim(id)));
+    if !missing.could_be_freed(draft, worse()) {
         return None;
     }
     let mut released = Vec::new();
-    for id in worse(line, rank) {
+    for id in worse() {
         if !draft.holds(id).is_some_and(|held| missing.concerns(draft, &held.placement)) {
             continue;
         }

@@ -3,7 +3,7 @@
 //! before, and back again.
 
 use cluster::{Shape, Span};
-use perf::{Situation, Speed};
+use perf::Situation;
 use plan::{Claim, Knowledge, Snapshot};
 
 /// Where the figure comes from.
@@ -34,12 +34,18 @@ impl Source {
     /// Time left as it was asked for where the claim is fastest; `None` if nobody can say.
     pub(crate) fn at_best(self, snapshot: &Snapshot<'_>, claim: &Claim) -> Option<Span> {
         let here = self.here(snapshot, claim)?;
-        let speed = match self {
-            Source::Oracle => &snapshot.truths?[claim.id.0 as usize].speed,
-            Source::Estimate if claim.spec.iterations().is_some() => &*claim.speed,
-            Source::Estimate => return Some(here),
+        let ratio = match self {
+            Source::Oracle => {
+                let truth = &snapshot.truths?[claim.id.0 as usize];
+                let (adaptation, done) = (claim.speed.adaptation.as_deref(), claim.progress.done as f64);
+                here_over_best(snapshot, claim, |situation| truth.rate(adaptation, situation, done))
+            }
+            Source::Estimate if claim.spec.iterations().is_some() => {
+                here_over_best(snapshot, claim, |situation| claim.speed.rate(situation))
+            }
+            Source::Estimate => None,
         };
-        let Some(ratio) = speed_here_over_best(snapshot, claim, speed) else { return Some(here) };
+        let Some(ratio) = ratio else { return Some(here) };
         Some(if ratio == 1.0 { here } else { here.scale(ratio) })
     }
 
@@ -50,13 +56,14 @@ impl Source {
     }
 }
 
-fn speed_here_over_best(snapshot: &Snapshot<'_>, claim: &Claim, speed: &Speed) -> Option<f64> {
+/// The rate where the claim is over that where it would be fastest.
+fn here_over_best(snapshot: &Snapshot<'_>, claim: &Claim, rate: impl Fn(&Situation) -> Option<f64>) -> Option<f64> {
     let held = claim.holds()?;
     let cluster = snapshot.cluster();
-    let here = speed.rate(&Situation::placed(&claim.spec, &held.placement, held.batch, cluster))?;
+    let here = rate(&Situation::placed(&claim.spec, &held.placement, held.batch, cluster))?;
     let on = |kind| {
         let shape = Shape { kind, workers: claim.spec.asked_workers(), nodes: 1 };
-        speed.rate(&Situation::shaped(&claim.spec, shape, None, cluster))
+        rate(&Situation::shaped(&claim.spec, shape, None, cluster))
     };
     let kinds = cluster.kinds().map(|(kind, _)| kind).filter(|&kind| claim.spec.allows_kind(kind));
     let best = match claim.spec.uses_gpus() {
