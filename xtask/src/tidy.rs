@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use crate::say;
 
 /// Each crate and those of ours it may use; every line uses only lines above it.
-const MAY_USE: [(&str, &[&str]); 13] = [
+const MAY_USE: [(&str, &[&str]); 17] = [
     ("cluster", &[]),
     ("perf", &["cluster"]),
     ("solver", &[]),
@@ -20,7 +20,30 @@ const MAY_USE: [(&str, &[&str]); 13] = [
     ("page", &["cluster", "plan", "report"]),
     ("trace", &["cluster", "perf"]),
     ("sim", &["cluster", "perf", "plan", "policies", "engine", "world", "report", "trace"]),
-    ("cli", &["cluster", "plan", "policies", "engine", "solver", "world", "report", "page", "trace", "sim"]),
+    ("journal", &[]),
+    ("executors", &["cluster", "perf"]),
+    ("api", &["cluster", "perf"]),
+    ("server", &["cluster", "perf", "plan", "policies", "engine", "journal", "executors", "api"]),
+    (
+        "cli",
+        &[
+            "cluster",
+            "perf",
+            "plan",
+            "policies",
+            "engine",
+            "solver",
+            "world",
+            "report",
+            "page",
+            "trace",
+            "sim",
+            "journal",
+            "executors",
+            "api",
+            "server",
+        ],
+    ),
     ("xtask", &["cluster", "perf", "policies", "report", "trace", "sim", "solver"]),
 ];
 

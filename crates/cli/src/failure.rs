@@ -3,22 +3,28 @@
 use std::io::Write;
 use std::process::ExitCode;
 
-/// Exit code 1 for a failure, 2 for wrong usage.
+/// Exit code 1 for a failure, 2 for wrong usage; other codes are those of a job.
 #[derive(Debug)]
 pub(crate) struct Failure {
     code: u8,
-    message: String,
+    /// Nothing, where all has been said already.
+    message: Option<String>,
 }
 
 impl Failure {
     /// Something that was asked for rightly could not be done.
     pub(crate) fn new(error: impl Into<anyhow::Error>) -> Failure {
-        Failure { code: 1, message: one_line(&format!("{:#}", error.into())) }
+        Failure { code: 1, message: Some(one_line(&format!("{:#}", error.into()))) }
     }
 
     /// It was asked for wrongly.
     pub(crate) fn usage(message: impl std::fmt::Display) -> Failure {
-        Failure { code: 2, message: one_line(&message.to_string()) }
+        Failure { code: 2, message: Some(one_line(&message.to_string())) }
+    }
+
+    /// What was asked for was done, and the exit code says what came of it: that of a job, say.
+    pub(crate) fn silent(code: u8) -> Failure {
+        Failure { code, message: None }
     }
 
     /// Clap's own words, in one line.
@@ -31,11 +37,12 @@ impl Failure {
     }
 
     pub(crate) fn report(self, json: bool) -> ExitCode {
+        let Some(message) = self.message else { return ExitCode::from(self.code) };
         if json {
-            let object = serde_json::json!({ "error": self.message });
+            let object = serde_json::json!({ "error": message });
             writeln!(std::io::stdout(), "{object}").ok();
         }
-        writeln!(std::io::stderr(), "error: {}", self.message).ok();
+        writeln!(std::io::stderr(), "error: {message}").ok();
         ExitCode::from(self.code)
     }
 }

@@ -21,6 +21,37 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Run the service: take jobs and run them on this machine's accelerators
+    Serve(command::serve::Serve),
+    /// Hand a job over to the service and go on
+    Submit(command::submit::Submit),
+    /// Hand a job over, show what it writes, and end as it ends
+    Run(command::run::Run),
+    /// List jobs
+    #[command(visible_alias = "ps")]
+    Ls(command::jobs::Ls),
+    /// Show everything about one job
+    Show(command::jobs::Show),
+    /// Show what a job's workers wrote
+    Logs(command::jobs::Logs),
+    /// Say why a job has what it has, and what to do next
+    Explain(command::jobs::Explain),
+    /// Wait until jobs have ended; the exit code says how
+    Wait(command::jobs::Wait),
+    /// End jobs
+    Cancel(command::jobs::Change),
+    /// Let jobs wait; what runs saves its state and stops
+    Hold(command::jobs::Change),
+    /// Let held jobs go on
+    Release(command::jobs::Change),
+    /// Give a job another priority
+    Priority(command::jobs::Priority),
+    /// The queues of the service
+    #[command(subcommand)]
+    Queue(command::queue::Queue),
+    /// The nodes of the service
+    #[command(subcommand)]
+    Node(command::node::Node),
     /// See how policies differ on a realistic workload; needs no files and no network
     Demo(command::demo::Demo),
     /// Simulate a workload on a cluster
@@ -37,6 +68,15 @@ enum Command {
     /// Measure how fast Moira itself is
     #[command(subcommand)]
     Bench(command::bench::Bench),
+    /// The service's configuration file
+    #[command(subcommand)]
+    Config(command::config::ConfigCommand),
+    /// The service's journal: look whether it is whole, write it out, save what can be saved
+    #[command(subcommand)]
+    Journal(command::journal::JournalCommand),
+    /// Watch over one run; started by the service
+    #[command(hide = true)]
+    Supervise(command::serve::Supervise),
     /// Print a completion script for a shell
     Completions {
         #[arg(value_enum)]
@@ -55,13 +95,30 @@ fn main() -> ExitCode {
         }
     };
     match outcome {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(failure) => failure.report(json),
     }
 }
 
-fn run(command: Command) -> Result<(), Failure> {
+fn run(command: Command) -> Result<ExitCode, Failure> {
     match command {
+        Command::Supervise(supervise) => return Ok(supervise.run()),
+        Command::Serve(serve) => serve.run(),
+        Command::Config(config) => config.run(),
+        Command::Journal(journal) => journal.run(),
+        Command::Submit(submit) => submit.run(),
+        Command::Run(run) => run.run(),
+        Command::Ls(ls) => ls.run(),
+        Command::Show(show) => show.run(),
+        Command::Logs(logs) => logs.run(),
+        Command::Explain(explain) => explain.run(),
+        Command::Wait(wait) => wait.run(),
+        Command::Cancel(change) => change.cancel(),
+        Command::Hold(change) => change.hold(),
+        Command::Release(change) => change.release(),
+        Command::Priority(priority) => priority.run(),
+        Command::Queue(queue) => queue.run(),
+        Command::Node(node) => node.run(),
         Command::Demo(demo) => demo.run(),
         Command::Sim(sim) => sim.run(),
         Command::Trace(trace) => trace.run(),
@@ -72,12 +129,14 @@ fn run(command: Command) -> Result<(), Failure> {
             clap_complete::generate(shell, &mut Cli::command(), "moira", &mut std::io::stdout());
             Ok(())
         }
-    }
+    }?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Whether errors are to be printed as JSON too; asked before parsing, because parsing may be what fails.
 fn wants_json(arguments: impl Iterator<Item = String>) -> bool {
-    let arguments: Vec<String> = arguments.collect();
+    // What comes after -- is a job's own affair.
+    let arguments: Vec<String> = arguments.take_while(|argument| argument != "--").collect();
     let value = |pair: &[String]| matches!(pair[0].as_str(), "-o" | "--output") && pair[1] == "json";
     arguments.windows(2).any(value)
         || arguments.iter().any(|argument| argument == "-ojson" || argument == "--output=json")
@@ -98,5 +157,6 @@ mod tests {
         assert!(wants("moira sim run -o json"));
         assert!(wants("moira sim run --output=json"));
         assert!(!wants("moira sim run -o csv"));
+        assert!(!wants("moira run -- program -o json"));
     }
 }

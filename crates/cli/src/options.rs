@@ -190,20 +190,7 @@ pub(crate) fn policy(text: &str) -> Result<PolicyConfig, Failure> {
         let config = PolicyConfig::from_toml(&trace::read_text(path).map_err(of_source)?);
         return config.map_err(|error| Failure::new(anyhow::anyhow!("{}: {error}", path.display())));
     }
-    let (name, parameters) = text.split_once(':').unwrap_or((text, ""));
-    PolicyConfig::from_pairs(name, &pairs(parameters)).map_err(Failure::usage)
-}
-
-/// `a=1,b=2,3` is `a=1` and `b=2,3`: what follows a comma and is no pair belongs to the value before it.
-fn pairs(text: &str) -> Vec<String> {
-    let mut pairs: Vec<String> = Vec::new();
-    for part in text.split(',').filter(|part| !part.is_empty()) {
-        match pairs.last_mut() {
-            Some(last) if !part.contains('=') => *last = format!("{last},{part}"),
-            _ => pairs.push(part.into()),
-        }
-    }
-    pairs
+    PolicyConfig::from_text(text).map_err(Failure::usage)
 }
 
 /// `--set KEY=VALUE` applies to every policy that has such a parameter; one that none has is a mistake.
@@ -253,12 +240,6 @@ pub(crate) fn of_source(error: trace::Error) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_list_may_be_the_value_of_a_parameter() {
-        assert_eq!(pairs("thresholds=4,8,promote=2"), ["thresholds=4,8", "promote=2"]);
-        assert_eq!(pairs(""), [] as [&str; 0]);
-    }
 
     #[test]
     fn a_range_of_seeds_includes_both_ends() {

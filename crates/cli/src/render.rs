@@ -84,10 +84,12 @@ fn footnotes(report: &Report, summaries: &[Summary]) -> Result<(), Failure> {
     page::verdict(summaries).map_or(Ok(()), |verdict| line(&format!("\n{verdict}")))
 }
 
-/// A plain table of text.
+/// A plain table of text; without a header if none is given.
 pub(crate) fn table(header: &[&str], rows: impl Iterator<Item = Vec<String>>) -> Result<(), Failure> {
     let mut table = new_table();
-    table.set_header(header.iter().map(|title| Cell::new(title).add_attribute(Attribute::Bold)));
+    if !header.is_empty() {
+        table.set_header(header.iter().map(|title| Cell::new(title).add_attribute(Attribute::Bold)));
+    }
     for row in rows {
         table.add_row(row);
     }

@@ -147,6 +147,9 @@ pub struct JobDraft {
     pub after: Vec<ClaimId>,
     /// How long the user thinks it will run with the workers asked for.
     pub expected: Option<Span>,
+    /// How long it may hold devices, over all its runs, before it is ended.
+    #[serde(default)]
+    pub limit: Option<Span>,
     /// Largest tensor over all parameters, in thousandths: how much it suffers from being scattered (Tiresias).
     pub skew: Option<u16>,
     pub recovery: Recovery,
@@ -274,6 +277,7 @@ impl JobDraft {
             deadline: None,
             after: Vec::new(),
             expected: None,
+            limit: None,
             skew: None,
             recovery: Recovery { retries: 3, ..Recovery::default() },
         }

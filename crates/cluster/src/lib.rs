@@ -4,6 +4,7 @@
 
 mod job;
 mod machine;
+pub mod pairs;
 mod placement;
 mod queue;
 mod suggest;

@@ -291,6 +291,14 @@ impl Sub<Time> for Time {
     }
 }
 
+impl Mul<u32> for Span {
+    type Output = Span;
+
+    fn mul(self, times: u32) -> Span {
+        Span(self.0.saturating_mul(u64::from(times)))
+    }
+}
+
 impl Mul<Span> for Gpus {
     type Output = GpuTime;
 

@@ -36,6 +36,29 @@ pub enum Event {
     ClaimCancelled {
         claim: ClaimId,
     },
+    /// Its user wants it to wait; what it holds it gives back.
+    ClaimHeld {
+        claim: ClaimId,
+    },
+    ClaimReleased {
+        claim: ClaimId,
+    },
+    ClaimReprioritised {
+        claim: ClaimId,
+        priority: i32,
+    },
+    /// It has failed, and is left alone for a while.
+    ClaimRests {
+        claim: ClaimId,
+        until: Time,
+    },
+    ClaimRested {
+        claim: ClaimId,
+    },
+    /// It has held devices for as long as it may.
+    LimitReached {
+        claim: ClaimId,
+    },
     /// It ended without having finished, and without anyone asking for it.
     ClaimEnded {
         claim: ClaimId,

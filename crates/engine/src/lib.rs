@@ -39,6 +39,8 @@ pub struct Settings {
     pub start_deadline: Span,
     /// How long a job has to save its state when told to stop.
     pub grace: Span,
+    /// How long a job is left alone after a failure; twice as long after each further one in a row, up to 64 times.
+    pub rest: Span,
     /// A running job changes its batch if that promises so many times its present goodput; 0 is always the best batch.
     pub worth_retuning: f64,
     /// Check everything held after every plan, not only what the plan touches.
@@ -59,6 +61,7 @@ impl Default for Settings {
         Settings {
             start_deadline: Span::from_minutes(10),
             grace: Span::from_minutes(5),
+            rest: Span::ZERO,
             worth_retuning: 1.05,
             whole_checks: false,
         }
@@ -100,10 +103,20 @@ impl Engine {
         self.state
     }
 
+    /// From now on another policy decides. The returned fact belongs into the journal.
+    pub fn use_policy(&mut self, now: Time, name: &str, policy: Box<dyn Policy>) -> Event {
+        self.policy = policy;
+        self.acquainted = false;
+        let chosen = Event::PolicyChosen { name: name.into() };
+        self.state.apply(now, &chosen);
+        chosen
+    }
+
     /// Applies the batch, asks the policy if it is due, and issues what follows from its plan.
     pub fn handle(&mut self, now: Time, batch: Vec<Input>) -> Answer {
         let mut answer = Answer::default();
         let mut reported = Vec::new();
+        let mut failed = Vec::new();
         for input in batch {
             match input {
                 Input::Request(request) => {
@@ -112,8 +125,10 @@ impl Engine {
                 }
                 Input::Report(event) => {
                     if self.state.accepts(&event) {
-                        if let Event::RunProgressed { run, .. } = &event {
-                            reported.push(run.claim);
+                        match &event {
+                            Event::RunProgressed { run, .. } => reported.push(run.claim),
+                            Event::RunFailed { run, .. } => failed.push(run.claim),
+                            _ => {}
                         }
                         self.record(now, event, &mut answer.events);
                     }
@@ -121,8 +136,11 @@ impl Engine {
             }
         }
         self.learn(now, &reported, &mut answer.events);
-        self.fail_late_starts(now, &mut answer.events);
+        failed.extend(self.fail_late_starts(now, &mut answer.events));
+        self.end_overdue(now, &mut answer.events);
         self.end_doomed(now, &mut answer.events);
+        self.let_rest(now, &failed, &mut answer.events);
+        self.end_rests(now, &mut answer.events);
         if self.is_due(now) {
             self.decide(now, &mut answer.events);
         }
@@ -133,7 +151,7 @@ impl Engine {
     /// When to call again even if nothing happens until then.
     pub fn next_wakeup(&self) -> Option<Time> {
         let planning = self.state.plan_due().map(|due| self.round_up(due));
-        [planning, self.state.first_start_deadline()].into_iter().flatten().min()
+        [planning, self.state.next_deadline()].into_iter().flatten().min()
     }
 
     fn is_due(&self, now: Time) -> bool {
@@ -182,11 +200,40 @@ impl Engine {
         events.push(event);
     }
 
-    fn fail_late_starts(&mut self, now: Time, events: &mut Vec<Event>) {
+    fn fail_late_starts(&mut self, now: Time, events: &mut Vec<Event>) -> Vec<ClaimId> {
+        let mut failed = Vec::new();
         while let Some(run) = self.state.late_start(now) {
+            failed.push(run.claim);
             let done = self.state.books().claim(run.claim).progress.done;
             self.record(now, Event::RunFailed { run, why: FailureCause::StartTimeout, done }, events);
             self.record(now, Event::Issued(Command::Stop { run, grace: Span::ZERO }), events);
+        }
+        failed
+    }
+
+    /// Claims that have held devices for as long as they may.
+    fn end_overdue(&mut self, now: Time, events: &mut Vec<Event>) {
+        while let Some(claim) = self.state.overdue(now) {
+            self.record(now, Event::LimitReached { claim }, events);
+        }
+    }
+
+    /// What failed is left alone for a while, longer each time, so that a machine is not kept busy with failing.
+    fn let_rest(&mut self, now: Time, failed: &[ClaimId], events: &mut Vec<Event>) {
+        for &id in failed {
+            let claim = self.state.books().claim(id);
+            if self.settings.rest.is_zero() || !claim.is_live() {
+                continue;
+            }
+            let doublings = claim.progress.failed_in_a_row.saturating_sub(1).min(6);
+            let until = now + self.settings.rest * (1 << doublings);
+            self.record(now, Event::ClaimRests { claim: id, until }, events);
+        }
+    }
+
+    fn end_rests(&mut self, now: Time, events: &mut Vec<Event>) {
+        while let Some(claim) = self.state.rested(now) {
+            self.record(now, Event::ClaimRested { claim }, events);
         }
     }
 
@@ -247,7 +294,7 @@ mod tests {
         fn submit(&mut self, secs: u64, draft: JobDraft) -> Vec<Event> {
             let spec = Arc::new(draft.build().unwrap());
             let speed = Arc::new(Speed::constant(1.0));
-            self.handle(secs, vec![Input::Request(Request::Submit { spec, speed })])
+            self.handle(secs, vec![Input::Request(Request::Submit { spec, speed, held: false })])
         }
 
         fn report(&mut self, secs: u64, event: Event) -> Vec<Event> {

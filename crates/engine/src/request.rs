@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cluster::{ClaimId, JobSpec, KindDraft, NodeDraft, NodeId, Time};
 use perf::Speed;
-use plan::{Availability, Obstruction, Outcome, Phase, feasible};
+use plan::{Availability, Claim, Obstruction, Outcome, Phase, feasible};
 use serde::{Deserialize, Serialize};
 
 use crate::Engine;
@@ -23,8 +23,16 @@ pub enum Request {
     Submit {
         spec: Arc<JobSpec>,
         speed: Arc<Speed>,
+        /// It is to wait until its user releases it.
+        held: bool,
     },
     Cancel(ClaimId),
+    /// Let it wait; if it runs, it saves its state and stops.
+    Hold(ClaimId),
+    Release(ClaimId),
+    Reprioritise(ClaimId, i32),
+    /// Take no more jobs on this node; those on it stay.
+    Cordon(NodeId),
     /// Take no more jobs on this node and move those on it away.
     Drain(NodeId),
     /// Take jobs on this node again.
@@ -43,6 +51,9 @@ pub enum Refusal {
     UnknownClaim(ClaimId),
     /// It has ended already.
     Ended(ClaimId),
+    /// It waits for its user already.
+    AlreadyHeld(ClaimId),
+    NotHeld(ClaimId),
     UnknownQueue,
     UnknownKind,
     /// A job it is to run after is unknown, or has ended without finishing.
@@ -65,11 +76,14 @@ impl Engine {
         events: &mut Vec<Event>,
     ) -> Result<Option<ClaimId>, Refusal> {
         match request {
-            Request::Submit { spec, speed } => {
+            Request::Submit { spec, speed, held } => {
                 let claim = self.state.books().claims().next_id();
                 match self.objection(&spec, &speed) {
                     None => {
                         self.record(now, Event::ClaimSubmitted { claim, spec, speed }, events);
+                        if held {
+                            self.record(now, Event::ClaimHeld { claim }, events);
+                        }
                         Ok(Some(claim))
                     }
                     Some(why) => {
@@ -79,13 +93,30 @@ impl Engine {
                 }
             }
             Request::Cancel(claim) => {
-                let known = self.state.books().claims().get(claim).ok_or(Refusal::UnknownClaim(claim))?;
-                if !known.is_live() || known.cancelled {
-                    return Err(Refusal::Ended(claim));
-                }
+                self.staying(claim)?;
                 self.record(now, Event::ClaimCancelled { claim }, events);
                 Ok(Some(claim))
             }
+            Request::Hold(claim) => {
+                if self.staying(claim)?.held {
+                    return Err(Refusal::AlreadyHeld(claim));
+                }
+                self.record(now, Event::ClaimHeld { claim }, events);
+                Ok(Some(claim))
+            }
+            Request::Release(claim) => {
+                if !self.staying(claim)?.held {
+                    return Err(Refusal::NotHeld(claim));
+                }
+                self.record(now, Event::ClaimReleased { claim }, events);
+                Ok(Some(claim))
+            }
+            Request::Reprioritise(claim, priority) => {
+                self.staying(claim)?;
+                self.record(now, Event::ClaimReprioritised { claim, priority }, events);
+                Ok(Some(claim))
+            }
+            Request::Cordon(node) => self.change(now, node, Availability::Cordoned, events),
             Request::Drain(node) => self.change(now, node, Availability::Drained, events),
             Request::Reopen(node) => self.change(now, node, Availability::Open, events),
             Request::RemoveNode(node) => self.change(now, node, Availability::Removed, events),
@@ -96,6 +127,12 @@ impl Engine {
                 Ok(None)
             }
         }
+    }
+
+    /// A claim that neither has ended nor is about to.
+    fn staying(&self, claim: ClaimId) -> Result<&Claim, Refusal> {
+        let known = self.state.books().claims().get(claim).ok_or(Refusal::UnknownClaim(claim))?;
+        if known.is_live() && known.leaves_as.is_none() { Ok(known) } else { Err(Refusal::Ended(claim)) }
     }
 
     fn change(
@@ -144,6 +181,8 @@ impl fmt::Display for Refusal {
         match self {
             Refusal::UnknownClaim(claim) => write!(f, "there is no job {claim}"),
             Refusal::Ended(claim) => write!(f, "job {claim} has already ended or been cancelled"),
+            Refusal::AlreadyHeld(claim) => write!(f, "job {claim} is held already"),
+            Refusal::NotHeld(claim) => write!(f, "job {claim} is not held"),
             Refusal::UnknownQueue => f.write_str("there is no such queue"),
             Refusal::UnknownKind => f.write_str("there is no such kind of GPU"),
             Refusal::DependencyNeverFinishes(_) => {

@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use cluster::{ClaimId, GpuKind, NodeId, Run, Span, Time};
 use plan::{Allotment, Availability, Books, Claim, FailureCause, NodeStatus, Note, Outcome, Phase, Plan, Reason, Room};
+use serde::{Deserialize, Serialize};
 
 use crate::Settings;
 use crate::command::Command;
 use crate::event::{Event, Record};
 
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct State {
     now: Time,
     core: Option<Core>,
@@ -19,7 +20,7 @@ pub struct State {
 }
 
 /// Everything there is once the cluster is defined.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Core {
     books: Books,
     /// What is free physically, whatever the latest plan says.
@@ -39,6 +40,10 @@ struct Core {
     /// Claims that do not hold what they are meant to hold, and for which nothing is under way yet.
     unsettled: BTreeSet<ClaimId>,
     start_deadlines: BTreeSet<(Time, ClaimId)>,
+    /// When claims that hold devices will have done so for as long as they may.
+    limits: BTreeSet<(Time, ClaimId)>,
+    /// When claims that failed will have been left alone long enough.
+    rests: BTreeSet<(Time, ClaimId)>,
     /// Claims that are to end without having finished.
     doomed: Vec<(ClaimId, Outcome)>,
     /// Claims whose model of a kind of GPU no longer fits what was seen.
@@ -79,8 +84,21 @@ impl State {
         self.core().planned_at
     }
 
-    pub fn first_start_deadline(&self) -> Option<Time> {
-        self.core().start_deadlines.first().map(|&(until, _)| until)
+    /// When something is to be done even if nothing happens: a start fails, a limit is reached, a rest is over.
+    pub fn next_deadline(&self) -> Option<Time> {
+        let core = self.core();
+        let firsts = [&core.start_deadlines, &core.limits, &core.rests].map(BTreeSet::first);
+        firsts.into_iter().flatten().map(|&(at, _)| at).min()
+    }
+
+    /// A claim that has held devices for as long as it may.
+    pub(crate) fn overdue(&self, now: Time) -> Option<ClaimId> {
+        self.core().limits.first().filter(|(at, _)| *at <= now).map(|&(_, claim)| claim)
+    }
+
+    /// A claim that has been left alone long enough.
+    pub(crate) fn rested(&self, now: Time) -> Option<ClaimId> {
+        self.core().rests.first().filter(|(at, _)| *at <= now).map(|&(_, claim)| claim)
     }
 
     /// A run that should have been up by now.
@@ -163,6 +181,8 @@ impl Core {
             changed: Vec::new(),
             unsettled: BTreeSet::new(),
             start_deadlines: BTreeSet::new(),
+            limits: BTreeSet::new(),
+            rests: BTreeSet::new(),
             doomed: Vec::new(),
             to_fit: Vec::new(),
         }
@@ -182,7 +202,37 @@ impl Core {
                 assert_eq!(id, *claim, "claims are numbered in order of submission");
                 self.end(now, id, Outcome::Refused);
             }
-            Event::ClaimCancelled { claim } => self.cancel(now, *claim),
+            Event::ClaimCancelled { claim } => self.dismiss(now, *claim, Outcome::Cancelled),
+            Event::LimitReached { claim } => {
+                self.limits.retain(|(_, limited)| limited != claim);
+                self.dismiss(now, *claim, Outcome::TimedOut);
+            }
+            Event::ClaimHeld { claim } => {
+                self.books.set_held(*claim, true);
+                self.touch(*claim);
+                self.due(now);
+            }
+            Event::ClaimReleased { claim } => {
+                self.books.set_held(*claim, false);
+                self.touch(*claim);
+                self.due(now);
+            }
+            Event::ClaimReprioritised { claim, priority } => {
+                self.books.set_priority(*claim, *priority);
+                self.touch(*claim);
+                self.due(now);
+            }
+            Event::ClaimRests { claim, until } => {
+                self.books.set_rest(*claim, Some(*until));
+                self.rests.insert((*until, *claim));
+                self.touch(*claim);
+            }
+            Event::ClaimRested { claim } => {
+                self.rests.retain(|(_, resting)| resting != claim);
+                self.books.set_rest(*claim, None);
+                self.touch(*claim);
+                self.due(now);
+            }
             Event::ClaimEnded { claim, outcome } => {
                 self.doomed.retain(|(doomed, _)| doomed != claim);
                 self.end(now, *claim, *outcome);
@@ -208,6 +258,7 @@ impl Core {
             Event::RunStopped { run, done } => {
                 let progress = self.books.progress_mut(run.claim);
                 (progress.done, progress.reported) = (*done, now);
+                progress.failed_in_a_row = 0;
                 self.let_go(now, run.claim);
             }
             Event::RunFinished { run } => {
@@ -278,10 +329,10 @@ impl Core {
         }
     }
 
-    fn cancel(&mut self, now: Time, id: ClaimId) {
-        self.books.cancel(id);
+    fn dismiss(&mut self, now: Time, id: ClaimId, outcome: Outcome) {
+        self.books.dismiss(id, outcome);
         if self.books.claim(id).holds().is_none() {
-            self.end(now, id, Outcome::Cancelled);
+            self.end(now, id, outcome);
         } else {
             self.touch(id);
         }
@@ -334,6 +385,10 @@ impl Core {
         assert_eq!(progress.launches, run.attempt, "attempts are numbered in order");
         progress.last_launch = Some(now);
         progress.hold(now, Some(allotment.placement.gpus()));
+        let executed = progress.executed(now);
+        if let Some(limit) = self.books.claim(run.claim).spec.limit {
+            self.limits.insert((now + limit.saturating_sub(executed), run.claim));
+        }
         self.books.set_phase(run.claim, Phase::Starting { holds: allotment.clone(), until });
         self.start_deadlines.insert((until, run.claim));
         self.touch(run.claim);
@@ -347,7 +402,7 @@ impl Core {
         if claim.run() != run {
             return;
         }
-        if !claim.cancelled {
+        if claim.leaves_as.is_none() && !claim.held {
             self.books.progress_mut(run.claim).preemptions += 1;
         }
         self.forget_deadline(run.claim);
@@ -365,15 +420,18 @@ impl Core {
         self.touch(run.claim);
     }
 
-    /// Devices are free again. A cancelled claim ends by that.
+    /// Devices are free again. A claim that nobody wants ends by that.
     fn let_go(&mut self, now: Time, id: ClaimId) {
         let holds = self.books.claim(id).holds().expect("a run holds something until it ends").clone();
         self.held.give(&holds.placement);
         self.forget_deadline(id);
         self.books.charge(now, id, None);
         self.books.set_phase(id, Phase::Waiting);
-        if self.books.claim(id).cancelled {
-            self.end(now, id, Outcome::Cancelled);
+        if self.books.claim(id).spec.limit.is_some() {
+            self.limits.retain(|(_, limited)| *limited != id);
+        }
+        if let Some(outcome) = self.books.claim(id).leaves_as {
+            self.end(now, id, outcome);
         } else {
             self.touch(id);
         }
@@ -383,17 +441,18 @@ impl Core {
     fn failed(&mut self, now: Time, run: Run, why: FailureCause, done: u64) {
         let progress = self.books.progress_mut(run.claim);
         (progress.done, progress.reported) = (done, now);
-        if matches!(why, FailureCause::Crash | FailureCause::StartTimeout) {
+        progress.failed_in_a_row += 1;
+        if matches!(why, FailureCause::Crash | FailureCause::Final | FailureCause::StartTimeout) {
             progress.crashes += 1;
         }
         self.books.allot(run.claim, None);
         self.let_go(now, run.claim);
         let claim = self.books.claim(run.claim);
         if claim.is_live() {
-            if claim.progress.crashes > claim.spec.recovery.retries {
+            if why == FailureCause::Final || claim.progress.crashes > claim.spec.recovery.retries {
                 self.doomed.push((run.claim, Outcome::GivenUp));
             }
-            self.books.note(run.claim, Note { reason: Reason::Backoff, chosen: None, obstacle: None });
+            self.books.note(run.claim, Note::plain(Reason::Backoff));
         }
         self.due(now);
     }
@@ -421,6 +480,9 @@ impl Core {
     }
 
     fn end(&mut self, now: Time, id: ClaimId, outcome: Outcome) {
+        if self.books.claim(id).rests_until.is_some() {
+            self.rests.retain(|(_, resting)| *resting != id);
+        }
         for dependent in self.books.end(now, id, outcome) {
             let claim = self.books.claim(dependent);
             if outcome != Outcome::Finished && claim.is_live() {

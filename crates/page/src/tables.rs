@@ -65,9 +65,11 @@ const fn job_columns<'a>() -> [Column<JobLine<'a>>; 20] {
             maybe(line.job.started.map(Time::as_secs_f64))
         }),
         column("ended_s", "when it ended; empty if it has not", |line| maybe(line.job.ended.map(Time::as_secs_f64))),
-        column("outcome", "finished, cancelled, dependency_failed, given_up, refused or unfinished", |line| {
-            outcome(line.job.outcome).to_string()
-        }),
+        column(
+            "outcome",
+            "finished, cancelled, dependency_failed, given_up, timed_out, refused or unfinished",
+            |line| outcome(line.job.outcome).to_string(),
+        ),
         column("gpus", "the least number of GPUs it asks for", |line| line.job.gpus.as_f64().to_string()),
         column("jct_s", "completion time in seconds, from submission to end; empty if it has not ended", |line| {
             maybe(line.job.jct.map(Span::as_secs_f64))
@@ -145,6 +147,7 @@ fn meaning(headline: &str) -> Option<&'static str> {
         "preemptions_per_job" => "orders to stop that no cancellation had caused, per finished job",
         "cancelled" => "jobs cancelled",
         "given_up" => "jobs given up after too many failures",
+        "timed_out" => "jobs that held GPUs for as long as they may without finishing",
         "dependency_failed" => "jobs that ended because one they were to run after did not finish",
         "unfinished" => "jobs that had not ended at the end of the run",
         "failures" => "runs of jobs that crashed, lost their node or a GPU, or did not start in time",
@@ -272,6 +275,7 @@ fn outcome(outcome: Option<Outcome>) -> &'static str {
         Some(Outcome::Cancelled) => "cancelled",
         Some(Outcome::DependencyFailed) => "dependency_failed",
         Some(Outcome::GivenUp) => "given_up",
+        Some(Outcome::TimedOut) => "timed_out",
         Some(Outcome::Refused) => "refused",
     }
 }

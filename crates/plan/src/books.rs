@@ -14,7 +14,7 @@ use crate::memory::Memory;
 use crate::note::{Note, Obstacle, Reason};
 use crate::room::Room;
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Books {
     pub cluster: Cluster,
     pub queues: QueueTree,
@@ -32,7 +32,7 @@ pub struct Books {
     memory: Memory,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct NodeStatus {
     pub availability: Availability,
     pub broken: Devices,
@@ -43,6 +43,8 @@ pub struct NodeStatus {
 pub enum Availability {
     #[default]
     Open,
+    /// Takes no further jobs; those on it stay.
+    Cordoned,
     /// Takes no jobs; those on it are moved away.
     Drained,
     /// Does not answer.
@@ -151,13 +153,44 @@ impl Books {
         self.claims.claim_mut(id).phase = phase;
     }
 
-    /// The user no longer wants it: it is to hold nothing, and nobody counts on it any more.
-    pub fn cancel(&mut self, id: ClaimId) {
-        self.allot(id, None);
-        if self.claims.claim(id).is_eligible() {
-            self.count_demand(id, false);
+    /// Nobody wants it any more: it is to hold nothing, and to end so.
+    pub fn dismiss(&mut self, id: ClaimId, outcome: Outcome) {
+        self.keep_waiting(id, |claim| claim.leaves_as = Some(outcome));
+    }
+
+    /// Its user wants it to wait, or no longer.
+    pub fn set_held(&mut self, id: ClaimId, held: bool) {
+        self.keep_waiting(id, |claim| {
+            claim.held = held;
+            claim.note = if held { Note::plain(Reason::Held) } else { claim.waiting_note() };
+        });
+    }
+
+    /// It is left alone until then, or no longer.
+    pub fn set_rest(&mut self, id: ClaimId, until: Option<Time>) {
+        self.keep_waiting(id, |claim| {
+            claim.rests_until = until;
+            claim.note = if until.is_some() { Note::plain(Reason::Backoff) } else { claim.waiting_note() };
+        });
+    }
+
+    pub fn set_priority(&mut self, id: ClaimId, priority: i32) {
+        self.claims.claim_mut(id).priority = priority;
+    }
+
+    /// A change that may decide whether the claim is eligible. One that is not is to hold nothing, and nobody counts
+    /// on it.
+    fn keep_waiting(&mut self, id: ClaimId, change: impl FnOnce(&mut Claim)) {
+        let before = self.claim(id).is_eligible();
+        change(self.claims.claim_mut(id));
+        match (before, self.claim(id).is_eligible()) {
+            (true, false) => {
+                self.allot(id, None);
+                self.count_demand(id, false);
+            }
+            (false, true) => self.count_demand(id, true),
+            (true, true) | (false, false) => {}
         }
-        self.claims.claim_mut(id).cancelled = true;
     }
 
     /// Charges time up to now; from now on the claim physically holds `gpus`, or nothing.
@@ -233,7 +266,7 @@ impl Books {
     fn unblock(&mut self, id: ClaimId) {
         let claim = self.claims.claim_mut(id);
         claim.blocked_by -= 1;
-        claim.note = if claim.blocked_by > 0 { Note::dependency(claim.blocked_by) } else { Note::pending() };
+        claim.note = claim.waiting_note();
         if claim.is_eligible() {
             self.count_demand(id, true);
         }
@@ -265,9 +298,15 @@ impl Books {
     }
 
     fn is_displaced(&self, id: ClaimId, node: NodeId, status: NodeStatus) -> bool {
-        let target = self.claim(id).target.as_ref().expect("claims on a node have a target");
+        let claim = self.claim(id);
+        let target = claim.target.as_ref().expect("claims on a node have a target");
         let here = target.placement.slots().iter().filter(|slot| slot.node == node);
-        !status.is_open() || here.into_iter().any(|slot| slot.slices.devices.overlaps(status.broken))
+        let moved_away = match status.availability {
+            Availability::Open => false,
+            Availability::Cordoned => claim.holds() != Some(target),
+            Availability::Drained | Availability::Lost | Availability::Removed => true,
+        };
+        moved_away || here.into_iter().any(|slot| slot.slices.devices.overlaps(status.broken))
     }
 
     fn working(&self, node: NodeId, gpus: u8) -> Devices {

@@ -7,7 +7,7 @@ use std::fmt;
 use cluster::{Bytes, ClaimId, Devices, Gpus, Grain, MigProfile, NodeId, QueueId, Slot};
 use serde::{Deserialize, Serialize};
 
-use crate::books::Books;
+use crate::books::{Availability, Books};
 use crate::claim::{Allotment, Claim};
 use crate::policy::Plan;
 use crate::snapshot::Snapshot;
@@ -145,6 +145,15 @@ pub fn check_everything(plan: &Plan, snapshot: &Snapshot<'_>) -> Vec<Fault> {
     faults
 }
 
+/// Whether a claim may be given something on a node: it is open, or the claim is there already and may stay.
+fn may_be_on(books: &Books, claim: ClaimId, node: NodeId) -> bool {
+    match books.node_status(node).availability {
+        Availability::Open => true,
+        Availability::Cordoned => books.claims_on(node).contains(&claim),
+        Availability::Drained | Availability::Lost | Availability::Removed => false,
+    }
+}
+
 /// What is wrong with an allotment whatever else there is.
 fn allotment_faults(books: &Books, claim: &Claim, allotment: &Allotment, faults: &mut Vec<Fault>) {
     let (spec, speed) = (&claim.spec, &claim.speed);
@@ -171,7 +180,7 @@ fn allotment_faults(books: &Books, claim: &Claim, allotment: &Allotment, faults:
     let mut kind = None;
     for slot in slots {
         let node = slot.node;
-        if node.0 as usize >= books.cluster.node_count() || !books.node_status(node).is_open() {
+        if node.0 as usize >= books.cluster.node_count() || !may_be_on(books, claim, node) {
             faults.push(Fault::Closed { claim, node });
             continue;
         }

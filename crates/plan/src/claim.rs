@@ -9,14 +9,14 @@ use cluster::{
 use perf::{Learned, Rates, Speed, Tuning};
 use serde::{Deserialize, Serialize};
 
-use crate::note::Note;
+use crate::note::{Note, Reason};
 
 /// A user, by the order of the first submission.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct UserId(pub u32);
 
 /// Claims of one class ask for the same things of the same queue: what can be placed for one can be placed for all.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ClassId(pub u32);
 
 /// Where a claim runs and with which batch size.
@@ -28,7 +28,7 @@ pub struct Allotment {
 }
 
 /// What a claim physically holds. What it is *meant* to hold is its target.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Phase {
     Waiting,
     /// Told to start; fails as a whole if not every worker is up in time.
@@ -58,6 +58,8 @@ pub enum Outcome {
     DependencyFailed,
     /// Crashed more often than it may.
     GivenUp,
+    /// Held devices for as long as it may.
+    TimedOut,
     /// Could never have run.
     Refused,
 }
@@ -66,13 +68,17 @@ pub enum Outcome {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FailureCause {
     Crash,
+    /// It ended in a way that its owner said is not worth another try.
+    Final,
+    /// Nothing the job did: it could not be launched, or whoever watched over it was lost.
+    Mishap,
     NodeLost,
     GpuFailed,
     /// Not every worker was up before the deadline.
     StartTimeout,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {
     /// Whole iterations done, as last reported.
     pub done: u64,
@@ -82,6 +88,8 @@ pub struct Progress {
     pub epoch: u32,
     pub launches: u32,
     pub crashes: u32,
+    /// Runs in a row that failed.
+    pub failed_in_a_row: u32,
     /// How often it was stopped to make room.
     pub preemptions: u32,
     pub last_launch: Option<Time>,
@@ -94,7 +102,7 @@ pub struct Progress {
     holding: Option<Gpus>,
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Claim {
     pub id: ClaimId,
     pub spec: Arc<JobSpec>,
@@ -114,21 +122,28 @@ pub struct Claim {
     pub note: Note,
     /// How many of the jobs it runs after have not finished.
     pub blocked_by: u32,
-    /// Its user no longer wants it; it ends when it has let go of its devices.
-    pub cancelled: bool,
+    /// Nobody wants it any more; so it ends when it has let go of its devices.
+    pub leaves_as: Option<Outcome>,
+    /// Its user wants it to wait.
+    pub held: bool,
+    /// After a failure it is left alone until then.
+    pub rests_until: Option<Time>,
+    /// Higher goes first where a policy looks at it; what the spec says, until someone changes it.
+    pub priority: i32,
 }
 
 /// All claims ever submitted, by id.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Claims {
     all: Vec<Claim>,
     live: BTreeSet<ClaimId>,
     users: BTreeMap<Name, UserId>,
+    #[serde(with = "cluster::pairs")]
     classes: BTreeMap<ClassKey, ClassId>,
 }
 
 /// Everything that decides whether and where a claim can be placed.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 struct ClassKey {
     queue: QueueId,
     scaling: Scaling,
@@ -147,6 +162,7 @@ impl Progress {
             epoch: 0,
             launches: 0,
             crashes: 0,
+            failed_in_a_row: 0,
             preemptions: 0,
             last_launch: None,
             waiting_since: now,
@@ -196,9 +212,10 @@ impl Claim {
         Run { claim: self.id, attempt: self.progress.launches }
     }
 
-    /// Neither ended nor cancelled nor waiting for other jobs.
+    /// Neither ended nor about to, nor kept waiting by other jobs, by its user or by its last failure.
     pub fn is_eligible(&self) -> bool {
-        self.is_live() && self.blocked_by == 0 && !self.cancelled
+        let kept = self.blocked_by > 0 || self.held || self.rests_until.is_some();
+        self.is_live() && self.leaves_as.is_none() && !kept
     }
 
     pub fn is_live(&self) -> bool {
@@ -216,6 +233,15 @@ impl Claim {
     /// Eligible and given nothing by the latest plan.
     pub fn is_waiting(&self) -> bool {
         self.target.is_none() && self.is_eligible()
+    }
+
+    /// Why it waits, as far as that does not depend on others' claims.
+    pub(crate) fn waiting_note(&self) -> Note {
+        match self.blocked_by {
+            _ if self.held => Note::plain(Reason::Held),
+            0 => Note::pending(),
+            left => Note::dependency(left),
+        }
     }
 
     pub fn attained(&self, now: Time) -> GpuTime {
@@ -258,7 +284,10 @@ impl Claims {
             progress: Progress::new(now),
             note,
             blocked_by,
-            cancelled: false,
+            leaves_as: None,
+            held: false,
+            rests_until: None,
+            priority: spec.priority,
             learned: Arc::default(),
             tuning: None,
             spec,

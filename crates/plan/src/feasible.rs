@@ -6,7 +6,7 @@ use cluster::{Bytes, Cluster, GpuKind, Grain, JobSpec, MigProfile, Node, NodeId,
 use perf::Speed;
 use serde::{Deserialize, Serialize};
 
-use crate::books::Books;
+use crate::books::{Availability, Books};
 
 /// Why not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,7 +19,7 @@ pub enum Obstruction {
     ExceedsMaxQuota { queue: String },
 }
 
-/// Whether the job at its smallest could run on the nodes in service if nothing else did. Roles are counted one by one,
+/// Whether the job at its smallest could run if nothing else did, on all nodes but those that are gone for good. Roles are counted one by one,
 /// so a job may pass whose roles fit singly but not together; it then waits.
 pub fn feasible(books: &Books, spec: &JobSpec, speed: &Speed) -> Result<(), Obstruction> {
     for queue in books.queues.ancestry(spec.queue) {
@@ -83,7 +83,7 @@ fn roles_fit(books: &Books, spec: &JobSpec, workers: u32, kind: Option<GpuKind>)
 /// How many tasks of a role fit on an empty node.
 fn tasks_on(books: &Books, role: &Role, id: NodeId, node: &Node, kind: Option<GpuKind>) -> u32 {
     let status = books.node_status(id);
-    if !status.is_open() {
+    if status.availability == Availability::Removed {
         return 0;
     }
     let by_cores = node.millicores.checked_div(role.millicores).unwrap_or(u32::MAX);

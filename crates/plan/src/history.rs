@@ -3,30 +3,32 @@
 use std::collections::BTreeMap;
 
 use cluster::{GpuTime, Name, Span};
+use serde::{Deserialize, Serialize};
 
 /// Facts about finished jobs.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct History {
+    #[serde(with = "cluster::pairs")]
     by_name: BTreeMap<(Name, Name), Mean>,
     by_user: BTreeMap<Name, Mean>,
     all: Mean,
     sizes: Sizes,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 struct Mean {
     count: u64,
     total_ms: u64,
 }
 
 /// The distribution of GPU time over finished jobs, in logarithmic buckets of which each keeps its exact sum.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Sizes {
     buckets: BTreeMap<u32, Bucket>,
     count: u64,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 struct Bucket {
     count: u64,
     total: u128,

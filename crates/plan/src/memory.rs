@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use cluster::ClaimId;
+use serde::{Deserialize, Serialize};
 
 /// Whole numbers about each claim, so that a replay agrees to the last bit. Forgotten when the claim ends.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Memory {
     claims: BTreeMap<ClaimId, Vec<i64>>,
 }

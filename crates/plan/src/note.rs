@@ -33,6 +33,8 @@ pub enum Reason {
     Displaced,
     /// Its last run failed.
     Backoff,
+    /// Its user wants it to wait.
+    Held,
 }
 
 /// What stood in the way, with the evidence at the time.
@@ -70,7 +72,12 @@ pub enum Obstacle {
 
 impl Note {
     pub fn pending() -> Note {
-        Note { reason: Reason::PendingEvaluation, chosen: None, obstacle: None }
+        Note::plain(Reason::PendingEvaluation)
+    }
+
+    /// A reason that needs no evidence.
+    pub fn plain(reason: Reason) -> Note {
+        Note { reason, chosen: None, obstacle: None }
     }
 
     pub fn dependency(left: u32) -> Note {

@@ -3,19 +3,21 @@
 use std::collections::BTreeMap;
 
 use cluster::{Bytes, Cluster, Devices, GpuKind, Grain, MigProfile, NodeId, Placement, Slice, Slot};
+use serde::{Deserialize, Serialize};
 
 use crate::books::NodeStatus;
 
 /// Free devices, cores and memory of every node. Cloning it is a copy of a few flat arrays.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Room {
     nodes: Vec<NodeRoom>,
     kinds: Vec<KindRoom>,
     /// Devices of which a part is in use.
+    #[serde(with = "cluster::pairs")]
     partial: BTreeMap<(NodeId, u8), Partial>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct NodeRoom {
     kind: Option<GpuKind>,
     /// Devices that work, on a node that takes jobs.
@@ -28,18 +30,18 @@ struct NodeRoom {
 }
 
 /// The nodes of one kind by how many whole devices they have free.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 struct KindRoom {
     free: u32,
     by_free: Vec<NodeSet>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 struct NodeSet {
     words: Vec<u64>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 enum Partial {
     Mig { compute: u32, memory: u32 },
     Shares { thousandths: u32, memory: Bytes },

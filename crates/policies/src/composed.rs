@@ -168,7 +168,7 @@ impl Order for Rule {
     fn rank(&self, snapshot: &Snapshot<'_>, claim: &Claim, standing: Standing) -> Rank<Key> {
         let counts = match self.by {
             By::Arrival => 0,
-            By::Priority => (i64::from(i32::MAX) - i64::from(claim.spec.priority)) as u64,
+            By::Priority => (i64::from(i32::MAX) - i64::from(claim.priority)) as u64,
             By::Shortest => self.estimates.at_best(snapshot, claim).map_or(u64::MAX, Span::as_millis),
             By::Smallest => u64::from(claim.spec.asked_gpus().as_thousandths()),
             By::Attained => order::per_weight(claim.attained(snapshot.now).as_raw(), claim),

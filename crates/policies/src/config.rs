@@ -57,6 +57,26 @@ impl PolicyConfig {
         Ok(config)
     }
 
+    /// A name, or a name with parameters: `fifo:backfill=easy,depth=50`. What follows a comma and is no pair belongs to
+    /// the value before it, so that a list may be a value.
+    pub fn from_text(text: &str) -> Result<PolicyConfig, ConfigError> {
+        let (name, parameters) = text.split_once(':').unwrap_or((text, ""));
+        let mut pairs: Vec<String> = Vec::new();
+        for part in parameters.split(',').filter(|part| !part.is_empty()) {
+            match pairs.last_mut() {
+                Some(last) if !part.contains('=') => *last = format!("{last},{part}"),
+                _ => pairs.push(part.into()),
+            }
+        }
+        PolicyConfig::from_pairs(name, &pairs)
+    }
+
+    /// As [`PolicyConfig::from_text`] reads it.
+    pub fn to_text(&self) -> String {
+        let set: Vec<String> = self.parameters.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        if set.is_empty() { self.name.clone() } else { format!("{}:{}", self.name, set.join(",")) }
+    }
+
     /// `policy = "NAME"` and one line per parameter.
     pub fn from_toml(text: &str) -> Result<PolicyConfig, ConfigError> {
         let one_line = |message: &str| message.lines().next().unwrap_or_default().to_lowercase();
@@ -248,6 +268,15 @@ mod tests {
     fn error(name: &str, pairs: &[&str]) -> String {
         let built = PolicyConfig::from_pairs(name, pairs).and_then(|config| crate::build(&config).map(|_| ()));
         built.expect_err("the configuration is faulty").to_string()
+    }
+
+    #[test]
+    fn a_list_may_be_the_value_of_a_parameter() {
+        let config = PolicyConfig::from_text("tiresias:thresholds=4,8,promote=2").unwrap();
+        assert_eq!(config.parameters["thresholds"], "4,8");
+        assert_eq!(config.to_text(), "tiresias:promote=2,thresholds=4,8");
+        assert_eq!(PolicyConfig::from_text(&config.to_text()), Ok(config));
+        assert_eq!(PolicyConfig::named("fifo").to_text(), "fifo");
     }
 
     #[test]

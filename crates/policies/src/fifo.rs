@@ -73,7 +73,7 @@ impl Order for FirstCome {
     type Key = Key;
 
     fn rank(&self, _: &Snapshot<'_>, claim: &Claim, _: Standing) -> Rank<Key> {
-        Rank::fixed((Reverse(claim.spec.priority), claim.submitted))
+        Rank::fixed((Reverse(claim.priority), claim.submitted))
     }
 }
 

@@ -129,6 +129,12 @@ pub static POLICIES: &[Entry] = &[
             ),
             parameter("lambda", "1.1", "what it costs to give a job nothing; of the sign that p does not have"),
             parameter("round", "1m", "how often everything is weighed anew"),
+            parameter(
+                "others",
+                "program",
+                "who goes first of jobs without a model that ask for the same: program (as they come) or tiresias (who \
+                 has attained least)",
+            ),
             parameter("parity", "false", "to the letter what the authors' program and simulator do"),
             MAX_NODES,
             UTIL_LOW,

@@ -24,11 +24,16 @@
 //! program has them. Queues with budgets are rows of the program. Jobs whose speed is declared and not learnt take part
 //! with that; gangs that cannot change compete with their size; jobs with several roles or parts of GPUs are placed where
 //! they fit. Of equally good choices the solver's is taken, which is not the one the authors' solver would take.
+//!
+//! To the program, jobs that teach nothing and ask for the same are the same: it says how many of them run, and which
+//! ones is chance. With `others=tiresias` those of higher priority go first, then those who have attained least service,
+//! in Tiresias' queues (`tiresias.rs`).
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use cluster::{ClaimId, Shape, Span};
-use plan::{Claim, Phase, Plan, Policy, Reason, Rhythm, Snapshot};
+use cluster::{ClaimId, GpuTime, Shape, Span};
+use plan::{Claim, ClassId, Phase, Plan, Policy, Reason, Rhythm, Snapshot};
 use solver::{Choice, Effort, Menu, Program, Warm};
 
 use crate::blocks::admit::Quotas;
@@ -36,6 +41,7 @@ use crate::blocks::arrange::{arrange, free_place};
 use crate::blocks::autoscale::Autoscaler;
 use crate::blocks::draft::Draft;
 use crate::blocks::menu::{self, Fleet, Manner, Offer, is_same};
+use crate::blocks::order::is_settling;
 use crate::blocks::place::Style;
 use crate::blocks::round;
 use crate::config::{ConfigError, PolicyConfig, bad_value};
@@ -51,11 +57,22 @@ pub struct Sia {
     idle_cost: f64,
     round: Span,
     parity: bool,
+    /// Who goes first among jobs that are the same to the program.
+    others: Others,
     autoscaler: Option<Autoscaler>,
     fleet: Fleet,
     /// The offers of each claim, as long as nothing changes them.
     menus: BTreeMap<ClaimId, Priced>,
 }
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Others {
+    AsTheyCome,
+    LeastAttained,
+}
+
+/// The thresholds of Tiresias' queues, as in `tiresias.rs`.
+const QUEUES: [GpuTime; 2] = [GpuTime::from_gpu_secs(3250), GpuTime::from_gpu_secs(7200)];
 
 #[derive(Debug)]
 struct Priced {
@@ -115,8 +132,10 @@ impl Sia {
             return Err(bad_value("lambda", expected, config.text("lambda")?));
         }
         let (round, parity) = (config.round("round")?, config.switch("parity")?);
+        let others =
+            config.choice("others", &[("program", Others::AsTheyCome), ("tiresias", Others::LeastAttained)])?;
         let autoscaler = Autoscaler::build(config)?;
-        Ok(Sia { power, idle_cost, round, parity, autoscaler, fleet: Fleet::default(), menus: BTreeMap::new() })
+        Ok(Sia { others, power, idle_cost, round, parity, autoscaler, fleet: Fleet::default(), menus: BTreeMap::new() })
     }
 
     /// What every claim could be given, what that costs, and the cheapest choice.
@@ -130,6 +149,10 @@ impl Sia {
         let solution = solver::solve(&program, effort, &Warm::default());
         let chosen = pins.iter().zip(&solution.chosen).zip(&costs);
         let chosen = chosen.map(|((pin, chosen), costs)| pin.or_else(|| chosen.map(|index| costs[index as usize].0)));
+        let mut chosen: Vec<Option<Shape>> = chosen.collect();
+        if self.others == Others::LeastAttained {
+            deal_by_service(snapshot, &claims, &pins, &mut chosen);
+        }
         let pinned: f64 =
             claims.iter().zip(&pins).zip(&costs).map(|((claim, pin), costs)| pin_cost(claim, *pin, costs)).sum();
         let free = pins.iter().filter(|pin| pin.is_none()).count() as f64;
@@ -138,7 +161,7 @@ impl Sia {
             pinned + free * self.idle_cost + sign * worth as f64 / self.unit()
         };
         Weighed {
-            chosen: chosen.collect(),
+            chosen,
             objective: objective(solution.worth),
             bound: objective(solution.certificate.bound),
             claims: claims.iter().map(|claim| claim.id).collect(),
@@ -296,6 +319,43 @@ impl Sia {
     }
 }
 
+/// Deals what the program gave to claims that are the same to it among them anew: to those of higher priority first, then
+/// to those in the first of Tiresias' queues, then to who runs, then to who came first. Who just began is left in peace.
+fn deal_by_service(snapshot: &Snapshot<'_>, claims: &[&Claim], pins: &[Option<Shape>], chosen: &mut [Option<Shape>]) {
+    let mut alike: BTreeMap<ClassId, Vec<usize>> = BTreeMap::new();
+    for (index, claim) in claims.iter().enumerate() {
+        if pins[index].is_none() && claim.speed.adaptation.is_none() {
+            alike.entry(claim.class).or_default().push(index);
+        }
+    }
+    let turn = |&index: &usize| {
+        let claim = claims[index];
+        let attained = claim.attained(snapshot.now);
+        let queue = QUEUES.partition_point(|&threshold| threshold <= attained);
+        let in_peace = claim.target.is_some() && is_settling(snapshot, claim);
+        (!in_peace, Reverse(claim.priority), queue, claim.target.is_none(), claim.submitted, claim.id)
+    };
+    for mut indices in alike.into_values().filter(|indices| indices.len() > 1) {
+        let mut shapes: Vec<Shape> = indices.iter().filter_map(|&index| chosen[index].take()).collect();
+        indices.sort_by_key(turn);
+        indices.truncate(shapes.len());
+        // Who can go on as it is does.
+        let held =
+            |index: usize| claims[index].target.as_ref().map(|target| target.placement.shape(snapshot.cluster()));
+        indices.retain(|&index| {
+            let same =
+                held(index).and_then(|held| shapes.iter().position(|shape| is_same(claims[index], held, *shape)));
+            if let Some(same) = same {
+                chosen[index] = Some(shapes.swap_remove(same));
+            }
+            same.is_none()
+        });
+        for (index, shape) in indices.into_iter().zip(shapes) {
+            chosen[index] = Some(shape);
+        }
+    }
+}
+
 /// What a pinned claim costs; nothing if it is not pinned.
 fn pin_cost(claim: &Claim, pin: Option<Shape>, costs: &[(Shape, f64)]) -> f64 {
     let Some(held) = pin else { return 0.0 };
@@ -374,6 +434,18 @@ mod tests {
     fn parts_of_nodes_move_out_of_the_way_of_whole_ones() {
         let scenario = Scenario::new("2x4").at("10m").job("one runs n0:0").job("two runs n1:0").job("gang 4 gpus");
         scenario.check(&mut sia(&[]), "one: n1:1\ntwo: n1:0\ngang: n0:0-3");
+    }
+
+    #[test]
+    fn of_jobs_that_teach_nothing_those_go_who_have_had_least() {
+        let scenario = || {
+            let old = "old attained 4000 runs n0:0";
+            Scenario::new("1x1").at("2h").job(old).job("young").job("younger")
+        };
+        scenario().check(&mut sia(&["others=program"]), "old: n0:0");
+        scenario().check(&mut sia(&["others=tiresias"]), "young: n0:0");
+        let urgent = scenario().job("urgent priority 5");
+        urgent.check(&mut sia(&["others=tiresias"]), "urgent: n0:0");
     }
 
     #[test]

@@ -57,7 +57,10 @@ struct Life {
     launches: u32,
     preemptions: u32,
     stopping: bool,
-    cancelled: bool,
+    /// Nobody wants it any more; so it ends when it lets go.
+    leaves_as: Option<Outcome>,
+    /// Its user wants it to wait.
+    held_back: bool,
 }
 
 impl Fold {
@@ -78,7 +81,11 @@ impl Fold {
             Event::PolicyChosen { .. } => {}
             Event::ClaimSubmitted { claim, spec, .. } => self.submitted(*claim, spec),
             Event::ClaimRefused { claim, spec, why, .. } => self.refused(*claim, spec, why),
-            Event::ClaimCancelled { claim } => self.cancelled(*claim),
+            Event::ClaimCancelled { claim } => self.dismissed(*claim, Outcome::Cancelled),
+            Event::LimitReached { claim } => self.dismissed(*claim, Outcome::TimedOut),
+            Event::ClaimHeld { claim } => self.life_mut(*claim).held_back = true,
+            Event::ClaimReleased { claim } => self.life_mut(*claim).held_back = false,
+            Event::ClaimReprioritised { .. } | Event::ClaimRests { .. } | Event::ClaimRested { .. } => {}
             Event::ClaimEnded { claim, outcome } => self.end(*claim, *outcome),
             Event::NodeJoined { node, .. } => self.usage.join(node),
             Event::NodeChanged { node, availability, broken } => self.usage.set(*node, *availability, *broken),
@@ -138,6 +145,7 @@ impl Fold {
             preemptions_per_job: per_job(finished().map(|life| f64::from(life.preemptions)).sum()),
             cancelled: outcomes(Some(Outcome::Cancelled)),
             given_up: outcomes(Some(Outcome::GivenUp)),
+            timed_out: outcomes(Some(Outcome::TimedOut)),
             dependency_failed: outcomes(Some(Outcome::DependencyFailed)),
             unfinished: outcomes(None),
             failures: self.tally.failures,
@@ -224,16 +232,17 @@ impl Fold {
             launches: 0,
             preemptions: 0,
             stopping: false,
-            cancelled: false,
+            leaves_as: None,
+            held_back: false,
         });
     }
 
     /// It lives on until it has let go of what it holds.
-    fn cancelled(&mut self, id: ClaimId) {
+    fn dismissed(&mut self, id: ClaimId, outcome: Outcome) {
         let life = self.life_mut(id);
-        life.cancelled = true;
+        life.leaves_as = Some(outcome);
         if life.holding.is_none() {
-            self.end(id, Outcome::Cancelled);
+            self.end(id, outcome);
         }
     }
 
@@ -256,7 +265,7 @@ impl Fold {
             return;
         }
         life.stopping = true;
-        if !life.cancelled {
+        if life.leaves_as.is_none() && !life.held_back {
             life.preemptions += 1;
         }
     }
@@ -267,11 +276,11 @@ impl Fold {
         let (held, executed) = (life.held_by(now), life.executed_by(now));
         let holding = life.holding.take().expect("a run holds something until it ends");
         (life.held, life.executed) = (held, executed);
-        let cancelled = life.cancelled;
+        let leaves_as = life.leaves_as;
         self.holding -= 1;
         self.usage.give(&holding.placement);
-        if cancelled {
-            self.end(run.claim, Outcome::Cancelled);
+        if let Some(outcome) = leaves_as {
+            self.end(run.claim, outcome);
         }
     }
 

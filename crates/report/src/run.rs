@@ -76,6 +76,9 @@ pub struct RunReport {
     pub preemptions_per_job: Option<f64>,
     pub cancelled: u64,
     pub given_up: u64,
+    /// Jobs that held devices for as long as they may and had not finished.
+    #[serde(default)]
+    pub timed_out: u64,
     /// Jobs that ended because one they were to run after did not finish.
     pub dependency_failed: u64,
     pub unfinished: u64,
@@ -142,6 +145,9 @@ pub struct Failures {
     pub node_lost: u64,
     pub gpu_failed: u64,
     pub start_timeout: u64,
+    /// Runs that could not be launched, or over whom nobody watched any more.
+    #[serde(default)]
+    pub mishap: u64,
 }
 
 impl Report {
@@ -192,12 +198,13 @@ impl Deadlines {
 
 impl Failures {
     pub fn total(self) -> u64 {
-        self.crash + self.node_lost + self.gpu_failed + self.start_timeout
+        self.crash + self.node_lost + self.gpu_failed + self.start_timeout + self.mishap
     }
 
     pub(crate) fn record(&mut self, why: FailureCause) {
         *match why {
-            FailureCause::Crash => &mut self.crash,
+            FailureCause::Crash | FailureCause::Final => &mut self.crash,
+            FailureCause::Mishap => &mut self.mishap,
             FailureCause::NodeLost => &mut self.node_lost,
             FailureCause::GpuFailed => &mut self.gpu_failed,
             FailureCause::StartTimeout => &mut self.start_timeout,
@@ -224,8 +231,8 @@ mod tests {
             r#""fragmentation":{"mean":null,"series":{"bucket_s":60,"values":[]}},"#,
             r#""queue_length":{"mean":null,"series":{"bucket_s":60,"values":[]}},"#,
             r#""jain":{"users":null,"queues":null},"deadlines":{"with":0,"met":0},"preemptions_per_job":null,"#,
-            r#""cancelled":0,"given_up":0,"dependency_failed":0,"unfinished":0,"#,
-            r#""failures":{"crash":0,"node_lost":0,"gpu_failed":0,"start_timeout":0},"#,
+            r#""cancelled":0,"given_up":0,"timed_out":0,"dependency_failed":0,"unfinished":0,"#,
+            r#""failures":{"crash":0,"node_lost":0,"gpu_failed":0,"start_timeout":0,"mishap":0},"#,
             r#""plans_refused":0,"first_trouble":null,"decisions":0,"refusals":{}}"#,
         );
         assert_eq!(text, expected);

@@ -38,6 +38,7 @@ pub const HEADLINES: &[Headline] = &[
     Headline { name: "preemptions_per_job", of: |run| run.preemptions_per_job },
     Headline { name: "cancelled", of: |run| Some(run.cancelled as f64) },
     Headline { name: "given_up", of: |run| Some(run.given_up as f64) },
+    Headline { name: "timed_out", of: |run| Some(run.timed_out as f64) },
     Headline { name: "dependency_failed", of: |run| Some(run.dependency_failed as f64) },
     Headline { name: "unfinished", of: |run| Some(run.unfinished as f64) },
     Headline { name: "failures", of: |run| Some(run.failures.total() as f64) },

@@ -168,19 +168,25 @@ impl Reading {
             }
             Event::ClaimCancelled { claim } => {
                 self.seen(claim)?.cancelled = true;
-                self.script = std::mem::take(&mut self.script).then(at, Occurrence::Cancel(claim.0));
+                self.happens(at, Occurrence::Cancel(claim.0));
+            }
+            Event::ClaimHeld { claim } => self.happens(at, Occurrence::Hold(claim.0)),
+            Event::ClaimReleased { claim } => self.happens(at, Occurrence::Release(claim.0)),
+            Event::ClaimReprioritised { claim, priority } => {
+                self.happens(at, Occurrence::Reprioritise(claim.0, priority));
             }
             Event::NodeJoined { node, kinds } => {
                 self.grown.add(&node, &kinds).map_err(|invalid| invalid.to_string())?;
-                self.script = std::mem::take(&mut self.script).then(at, Occurrence::Add { node, kinds });
+                self.happens(at, Occurrence::Add { node, kinds });
             }
             Event::NodeChanged { node, availability, broken } => {
                 let occurrence = match availability {
+                    Availability::Cordoned => Occurrence::Cordon(node),
                     Availability::Drained => Occurrence::Drain(node),
                     Availability::Removed => Occurrence::Remove(node),
                     Availability::Open | Availability::Lost => Occurrence::Change { node, availability, broken },
                 };
-                self.script = std::mem::take(&mut self.script).then(at, occurrence);
+                self.happens(at, occurrence);
             }
             Event::Issued(Command::Launch { run, allotment, .. }) => {
                 self.seen(run.claim)?.launch = Some((run, at, allotment));
@@ -204,11 +210,17 @@ impl Reading {
             // What was rented came as a node that joined; what was given back goes as one that is removed.
             Event::Issued(Command::Provision { .. }) => {}
             Event::Issued(Command::Release { node }) => {
-                self.script = std::mem::take(&mut self.script).then(at, Occurrence::Remove(node));
+                self.happens(at, Occurrence::Remove(node));
             }
+            // What follows from limits and failures follows again.
+            Event::LimitReached { .. } | Event::ClaimRests { .. } | Event::ClaimRested { .. } => {}
             Event::ClaimEnded { .. } | Event::Planned(_) | Event::PlanRefused { .. } => {}
         }
         Ok(())
+    }
+
+    fn happens(&mut self, at: Time, occurrence: Occurrence) {
+        self.script = std::mem::take(&mut self.script).then(at, occurrence);
     }
 
     fn seen(&mut self, claim: ClaimId) -> Result<&mut Seen, String> {

@@ -344,6 +344,60 @@ fn a_job_that_crashes_too_often_is_given_up() {
 }
 
 #[test]
+fn a_job_that_holds_devices_for_as_long_as_it_may_is_ended() {
+    let job = |limit| JobDraft { limit, ..rigid(1) };
+    let history = |limit| History::on("1x1").job(0, job(limit), 100).job(0, rigid(1), 10);
+    history(None).check(&["100", "110"]);
+    history(Some(Span::from_secs(60))).check(&["TimedOut", "70"]);
+}
+
+#[test]
+fn a_limit_counts_all_runs_and_no_waiting() {
+    let held = |script: Script| {
+        let job = JobDraft { limit: Some(Span::from_secs(100)), ..rigid(1) };
+        History::on("1x1").job(0, job, 90).befallen_by(|befalls| befalls.script = script)
+    };
+    let stops = Script::default()
+        .then(Time::from_secs(50), Occurrence::Hold(0))
+        .then(Time::from_secs(500), Occurrence::Release(0));
+    held(Script::default()).check(&["90"]);
+    held(stops).check(&["540"]);
+}
+
+#[test]
+fn a_held_job_gives_its_devices_to_others_until_it_is_released() {
+    let history = |script: Script| {
+        let history = History::on("1x1").job(0, rigid(1), 100).job(0, rigid(1), 10);
+        history.befallen_by(|befalls| befalls.script = script)
+    };
+    let (hold, release) = ((Time::from_secs(20), Occurrence::Hold(0)), (Time::from_secs(60), Occurrence::Release(0)));
+    history(Script::default()).check(&["100", "110"]);
+    history(Script::default().then(hold.0, hold.1).then(release.0, release.1)).check(&["140", "30"]);
+}
+
+#[test]
+fn a_job_whose_priority_is_raised_goes_first() {
+    let history = |script: Script| {
+        let history = History::on("1x1").job(0, rigid(1), 10).job(0, rigid(1), 10).job(0, rigid(1), 10);
+        history.befallen_by(|befalls| befalls.script = script)
+    };
+    history(Script::default()).check(&["10", "20", "30"]);
+    let raised = Script::default().then(Time::from_secs(5), Occurrence::Reprioritise(2, 7));
+    history(raised).check(&["10", "30", "20"]);
+}
+
+#[test]
+fn a_cordoned_node_keeps_its_jobs_and_takes_no_more() {
+    let history = |occurrence| {
+        let history = History::on("2x1").job(0, rigid(1), 30).job(5, rigid(1), 10).job(5, rigid(1), 10);
+        history.befallen_by(|befalls| befalls.script = Script::default().then(Time::from_secs(1), occurrence))
+    };
+    history(Occurrence::Reopen(NodeId(0))).check(&["30", "15", "25"]);
+    history(Occurrence::Cordon(NodeId(0))).check(&["30", "15", "25"]);
+    history(Occurrence::Cordon(NodeId(1))).check(&["30", "40", "50"]);
+}
+
+#[test]
 fn a_gang_that_hangs_at_the_start_is_tried_again_after_the_deadline() {
     let faults = Faults { start_hangs: 0.9, ..Faults::default() };
     let job = JobDraft { recovery: Recovery { retries: 1000, ..Recovery::default() }, ..rigid(1) };

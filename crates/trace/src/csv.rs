@@ -219,6 +219,7 @@ impl Reader<'_> {
             deadline: seconds(row, DEADLINE)?.map(|after| submitted + after),
             after: Vec::new(),
             expected: seconds(row, EXPECTED)?,
+            limit: None,
             skew: row.real(SKEW, 0.0..=1.0)?.map(|skew| (skew * 1000.0).round() as u16),
             recovery: recovery(row)?,
         };

@@ -138,7 +138,7 @@ impl World {
                 self.happen(happening, &mut batch);
             }
             while let Some(job) = self.jobs.get(self.submitted).filter(|job| job.submitted <= self.now) {
-                let request = Request::Submit { spec: job.spec.clone(), speed: job.speed.clone() };
+                let request = Request::Submit { spec: job.spec.clone(), speed: job.speed.clone(), held: false };
                 batch.push(Input::Request(request));
                 self.submitted += 1;
             }
@@ -286,6 +286,13 @@ impl World {
                 return;
             }
             Occurrence::Cancel(job) => Request::Cancel(ClaimId(job)),
+            Occurrence::Hold(job) => Request::Hold(ClaimId(job)),
+            Occurrence::Release(job) => Request::Release(ClaimId(job)),
+            Occurrence::Reprioritise(job, priority) => Request::Reprioritise(ClaimId(job), priority),
+            Occurrence::Cordon(node) => {
+                self.nodes[node.0 as usize].availability = Availability::Cordoned;
+                Request::Cordon(node)
+            }
             Occurrence::Drain(node) => {
                 self.nodes[node.0 as usize].availability = Availability::Drained;
                 Request::Drain(node)

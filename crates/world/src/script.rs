@@ -12,6 +12,11 @@ pub struct Script {
 pub enum Occurrence {
     /// The user of this job, by its order in the workload, no longer wants it.
     Cancel(u32),
+    /// Its user wants it to wait.
+    Hold(u32),
+    Release(u32),
+    Reprioritise(u32, i32),
+    Cordon(NodeId),
     Drain(NodeId),
     Reopen(NodeId),
     Remove(NodeId),

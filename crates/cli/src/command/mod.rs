@@ -1,7 +1,16 @@
 pub(crate) mod bench;
+pub(crate) mod config;
 pub(crate) mod demo;
+pub(crate) mod jobs;
+pub(crate) mod journal;
+pub(crate) mod node;
 pub(crate) mod policy;
+pub(crate) mod queue;
 pub(crate) mod reproduce;
 pub(crate) mod rerun;
+pub(crate) mod run;
+pub(crate) mod serve;
+mod service;
 pub(crate) mod sim;
+pub(crate) mod submit;
 pub(crate) mod trace;

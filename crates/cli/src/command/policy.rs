@@ -1,8 +1,9 @@
-//! `moira policy`: what there is, and what one of them does.
+//! `moira policy`: what there is, what one of them does, and which one decides in the service.
 
 use clap::{Args, Subcommand};
 use policies::{POLICIES, PolicyConfig};
 
+use super::service::{self, Shape};
 use crate::failure::Failure;
 use crate::options::Output;
 use crate::render;
@@ -13,6 +14,10 @@ pub(crate) enum PolicyCommand {
     Ls(Ls),
     /// Show one policy: its paper, its idea, its parameters
     Show(Show),
+    /// Show the policy that decides in the running service
+    Current(Current),
+    /// Let another policy decide in the running service from now on
+    Set(Set),
 }
 
 #[derive(Debug, Args)]
@@ -29,11 +34,28 @@ pub(crate) struct Show {
     output: Output,
 }
 
+#[derive(Debug, Args)]
+pub(crate) struct Current {
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Shape,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Set {
+    /// A name, or a name with parameters like fifo:backfill=easy,depth=50
+    #[arg(value_name = "POLICY")]
+    policy: String,
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Shape,
+}
+
 impl PolicyCommand {
     pub(crate) fn run(self) -> Result<(), Failure> {
         match self {
             PolicyCommand::Ls(ls) => ls.run(),
             PolicyCommand::Show(show) => show.run(),
+            PolicyCommand::Current(current) => current.run(),
+            PolicyCommand::Set(set) => set.run(),
         }
     }
 }
@@ -80,6 +102,34 @@ impl Show {
                 };
                 render::table(&["KEY", "DEFAULT", "MEANING"], entry.parameters.iter().map(row))
             }
+        }
+    }
+}
+
+impl Current {
+    fn run(self) -> Result<(), Failure> {
+        let policy = service::ask(async |client| client.policy().await.map_err(service::of_service))?;
+        print_current(&policy, self.output)
+    }
+}
+
+impl Set {
+    fn run(self) -> Result<(), Failure> {
+        let policy = service::ask(async |client| client.set_policy(&self.policy).await.map_err(service::of_service))?;
+        print_current(&policy, self.output)
+    }
+}
+
+fn print_current(policy: &api::PolicyView, output: Shape) -> Result<(), Failure> {
+    match output {
+        Shape::Json => service::json(policy),
+        Shape::Name => render::line(&policy.name),
+        Shape::Table => {
+            let when = policy
+                .rhythm_seconds
+                .map_or_else(|| "whenever something changes".into(), |secs| format!("every {secs} s"));
+            render::line(&format!("{} decides, {when}", policy.name))?;
+            policy.parameters.iter().try_for_each(|(key, value)| render::line(&format!("  {key} = {value}")))
         }
     }
 }

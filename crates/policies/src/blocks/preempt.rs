@@ -279,7 +279,7 @@ mod tests {
         type Key = (i32, Standing);
 
         fn rank(&self, _: &Snapshot<'_>, claim: &Claim, standing: Standing) -> Rank<(i32, Standing)> {
-            Rank::fixed((-claim.spec.priority, standing))
+            Rank::fixed((-claim.priority, standing))
         }
     }
 

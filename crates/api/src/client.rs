@@ -1,0 +1,278 @@
+//! The client of the service, over its Unix socket or loopback HTTP. One connection is kept for requests; whatever
+//! streams gets a connection of its own.
+
+mod address;
+mod connection;
+mod stream;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration as Patience;
+
+use hyper::Method;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::error::Error;
+use crate::id::JobId;
+use crate::problem::Problem;
+use crate::progress::{ProgressReply, ProgressReport};
+use crate::spec::JobRequest;
+use crate::view::{
+    ConfigView, Explanation, Health, JobPage, JobState, JobView, NodePage, PolicyRequest, PolicyView, PriorityRequest,
+    QueuePage,
+};
+
+use address::Address;
+use connection::{Ask, Connection, Reply};
+
+pub use address::{default_data_dir, socket_in};
+pub use stream::{Events, Logs};
+
+/// How long an answer may take: a decision may be under way, and nobody is served before it is made.
+const PATIENCE: Patience = Patience::from_secs(120);
+
+/// The service, from outside.
+#[derive(Debug)]
+pub struct Client {
+    connection: Connection,
+}
+
+/// Which jobs to list.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct JobQuery {
+    /// Any of these; all if none is named.
+    pub states: Vec<JobState>,
+    pub owner: Option<String>,
+    pub queue: Option<String>,
+    pub name: Option<String>,
+    pub limit: Option<u32>,
+    /// What the page before said is next.
+    pub after: Option<String>,
+}
+
+/// Which part of which log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LogQuery {
+    /// The first worker's, if nothing is said.
+    pub worker: Option<u32>,
+    /// The latest attempt's, if nothing is said.
+    pub attempt: Option<u32>,
+    /// From this byte on.
+    pub offset: Option<u64>,
+    /// Only so many bytes from the end.
+    pub tail: Option<u64>,
+    /// Go on until the job has ended.
+    pub follow: bool,
+}
+
+/// What can be done with a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NodeChange {
+    /// Nothing new starts there, and what runs there moves away.
+    Drain,
+    /// Nothing new starts there.
+    Cordon,
+    Uncordon,
+}
+
+impl Client {
+    /// The service that `MOIRA_SERVER` names, or the one of `MOIRA_DATA_DIR`, or this user's own.
+    pub fn find() -> Result<Client, Error> {
+        Address::find(|name| std::env::var_os(name)).map(Client::new)
+    }
+
+    /// The service at `unix:/path/to/moira.sock` or `http://127.0.0.1:PORT`.
+    pub fn at(address: &str) -> Result<Client, Error> {
+        Address::parse(address).map(Client::new)
+    }
+
+    /// The service whose data is in this folder.
+    pub fn in_data_dir(folder: &Path) -> Client {
+        Client::new(Address::Unix(socket_in(folder)))
+    }
+
+    fn new(address: Address) -> Client {
+        Client { connection: Connection::new(address) }
+    }
+
+    pub fn address(&self) -> String {
+        self.connection.address().to_string()
+    }
+
+    /// The socket, if it is one.
+    pub fn socket(&self) -> Option<PathBuf> {
+        match self.connection.address() {
+            Address::Unix(path) => Some(path.clone()),
+            Address::Tcp { .. } => None,
+        }
+    }
+
+    /// Returns once the job is durable. The same key with the same job gives the same answer, however often it is sent.
+    pub async fn submit(&self, job: &JobRequest, idempotency_key: Option<&str>) -> Result<JobView, Error> {
+        let mut ask = Ask::new(Method::POST, "/v1/jobs".into()).json(job);
+        ask.idempotency_key = idempotency_key.map(Into::into);
+        self.ask(ask).await
+    }
+
+    pub async fn jobs(&self, query: &JobQuery) -> Result<JobPage, Error> {
+        let states: Vec<&str> = query.states.iter().map(|state| state.as_str()).collect();
+        let parameters = [
+            ("state", (!states.is_empty()).then(|| states.join(","))),
+            ("owner", query.owner.clone()),
+            ("queue", query.queue.clone()),
+            ("name", query.name.clone()),
+            ("limit", query.limit.map(|limit| limit.to_string())),
+            ("after", query.after.clone()),
+        ];
+        self.get(format!("/v1/jobs{}", address::query(&parameters))).await
+    }
+
+    pub async fn job(&self, id: JobId) -> Result<JobView, Error> {
+        self.get(format!("/v1/jobs/{id}")).await
+    }
+
+    pub async fn cancel(&self, id: JobId) -> Result<JobView, Error> {
+        self.post(format!("/v1/jobs/{id}/cancel")).await
+    }
+
+    pub async fn hold(&self, id: JobId) -> Result<JobView, Error> {
+        self.post(format!("/v1/jobs/{id}/hold")).await
+    }
+
+    pub async fn release(&self, id: JobId) -> Result<JobView, Error> {
+        self.post(format!("/v1/jobs/{id}/release")).await
+    }
+
+    pub async fn set_priority(&self, id: JobId, priority: i32) -> Result<JobView, Error> {
+        self.ask(Ask::new(Method::PATCH, format!("/v1/jobs/{id}")).json(&PriorityRequest { priority })).await
+    }
+
+    pub async fn explain(&self, id: JobId) -> Result<Explanation, Error> {
+        self.get(format!("/v1/jobs/{id}/explain")).await
+    }
+
+    pub async fn report_progress(&self, id: JobId, report: &ProgressReport) -> Result<ProgressReply, Error> {
+        self.ask(Ask::new(Method::POST, format!("/v1/jobs/{id}/progress")).json(report)).await
+    }
+
+    /// The job once it has ended, or as it is when the time is up.
+    pub async fn wait(&self, id: JobId, timeout: Patience) -> Result<JobView, Error> {
+        let parameters = [("timeout_seconds", Some(timeout.as_secs_f64().to_string()))];
+        let mut ask = Ask::new(Method::GET, format!("/v1/jobs/{id}/wait{}", address::query(&parameters)));
+        ask.patience = PATIENCE.saturating_add(timeout);
+        self.ask(ask).await
+    }
+
+    pub async fn logs(&self, id: JobId, query: &LogQuery) -> Result<Logs, Error> {
+        let parameters = [
+            ("worker", query.worker.map(|worker| worker.to_string())),
+            ("attempt", query.attempt.map(|attempt| attempt.to_string())),
+            ("offset", query.offset.map(|offset| offset.to_string())),
+            ("tail", query.tail.map(|tail| tail.to_string())),
+            ("follow", query.follow.then(|| "true".into())),
+        ];
+        let path = format!("/v1/jobs/{id}/logs{}", address::query(&parameters));
+        Ok(Logs::new(self.connection.stream(Ask::new(Method::GET, path)).await?))
+    }
+
+    /// What happens from now on, or from behind an event that was seen.
+    pub async fn events(&self, after: Option<u64>, job: Option<JobId>) -> Result<Events, Error> {
+        let parameters = [("after", after.map(|after| after.to_string())), ("job", job.map(|job| job.to_string()))];
+        let path = format!("/v1/events{}", address::query(&parameters));
+        Ok(Events::new(self.connection.stream(Ask::new(Method::GET, path)).await?))
+    }
+
+    pub async fn queues(&self) -> Result<QueuePage, Error> {
+        self.get("/v1/queues".into()).await
+    }
+
+    pub async fn nodes(&self) -> Result<NodePage, Error> {
+        self.get("/v1/nodes".into()).await
+    }
+
+    pub async fn change_node(&self, name: &str, change: NodeChange) -> Result<NodePage, Error> {
+        let verb = match change {
+            NodeChange::Drain => "drain",
+            NodeChange::Cordon => "cordon",
+            NodeChange::Uncordon => "uncordon",
+        };
+        self.post(format!("/v1/nodes/{}/{verb}", address::escaped(name))).await
+    }
+
+    pub async fn policy(&self) -> Result<PolicyView, Error> {
+        self.get("/v1/policy".into()).await
+    }
+
+    /// Another policy from now on: a name, or a name with parameters.
+    pub async fn set_policy(&self, policy: &str) -> Result<PolicyView, Error> {
+        let body = PolicyRequest { policy: policy.into() };
+        self.ask(Ask::new(Method::PUT, "/v1/policy".into()).json(&body)).await
+    }
+
+    pub async fn config(&self) -> Result<ConfigView, Error> {
+        self.get("/v1/config".into()).await
+    }
+
+    /// How it is: `ok` if it lives.
+    pub async fn health(&self) -> Result<Health, Error> {
+        self.state_of_health("/healthz").await
+    }
+
+    /// How it is: `ok` if it can take jobs.
+    pub async fn ready(&self) -> Result<Health, Error> {
+        self.state_of_health("/readyz").await
+    }
+
+    /// In Prometheus' text form.
+    pub async fn metrics(&self) -> Result<String, Error> {
+        Ok(self.good(Ask::new(Method::GET, "/metrics".into())).await?.text())
+    }
+
+    pub async fn openapi(&self) -> Result<serde_json::Value, Error> {
+        self.get("/v1/openapi.json".into()).await
+    }
+
+    /// A service that is not well answers 503, and says how it is all the same.
+    async fn state_of_health(&self, path: &str) -> Result<Health, Error> {
+        let reply = self.connection.ask(Ask::new(Method::GET, path.into())).await?;
+        match serde_json::from_slice(&reply.body) {
+            Ok(health) => Ok(health),
+            Err(error) if reply.is_good() => Err(reply.no_answer(&error.to_string())),
+            Err(_) => Err(problem(&reply)),
+        }
+    }
+
+    async fn get<T: DeserializeOwned>(&self, path: String) -> Result<T, Error> {
+        self.ask(Ask::new(Method::GET, path)).await
+    }
+
+    async fn post<T: DeserializeOwned>(&self, path: String) -> Result<T, Error> {
+        self.ask(Ask::new(Method::POST, path)).await
+    }
+
+    /// An answer that is no refusal.
+    async fn good(&self, ask: Ask) -> Result<Reply, Error> {
+        let reply = self.connection.ask(ask).await?;
+        if reply.is_good() { Ok(reply) } else { Err(problem(&reply)) }
+    }
+
+    async fn ask<T: DeserializeOwned>(&self, ask: Ask) -> Result<T, Error> {
+        let reply = self.good(ask).await?;
+        serde_json::from_slice(&reply.body).map_err(|error| reply.no_answer(&error.to_string()))
+    }
+}
+
+impl Ask {
+    fn json(mut self, body: &impl Serialize) -> Ask {
+        self.body = Some(serde_json::to_vec(body).expect("what goes over the wire can be written as JSON").into());
+        self
+    }
+}
+
+/// What the service said no with; a problem of ours if it is not in that form, as behind a proxy.
+fn problem(reply: &Reply) -> Error {
+    match serde_json::from_slice::<Problem>(&reply.body) {
+        Ok(problem) => Error::Refused(problem),
+        Err(_) => reply.no_answer(&reply.text()),
+    }
+}

@@ -1,0 +1,33 @@
+//! What goes over the wire, as plain data: the job people submit, what they are shown of it, how a job reports its
+//! progress, and what is said when something is wrong; and the client that speaks it.
+//!
+//! The server and the command line meet here and nowhere else. Nothing in this crate decides anything.
+
+mod client;
+mod duration;
+mod error;
+mod id;
+mod problem;
+mod progress;
+mod quantity;
+mod schema;
+mod spec;
+mod time;
+mod view;
+
+pub use client::{Client, Events, JobQuery, LogQuery, Logs, NodeChange, default_data_dir, socket_in};
+pub use duration::Duration;
+pub use error::Error;
+pub use id::JobId;
+pub use problem::{FieldFault, Problem};
+pub use progress::{CheckpointReport, KubeflowReport, Metric, Noise, ProgressReply, ProgressReport, TrainerStatus};
+pub use quantity::Quantity;
+pub use spec::{
+    ArrayRange, BatchRequest, Built, CheckpointRequest, CommandLine, Format, GpuCount, JobRequest, LimitsRequest,
+    ResourcesRequest, RetryRequest, Scene, UlimitsRequest, WorkersRequest, read,
+};
+pub use time::{rfc3339, unix_millis};
+pub use view::{
+    ArrayView, ConfigView, EventView, Explanation, Health, HistoryLine, JobPage, JobState, JobView, NodePage, NodeView,
+    OptionView, PolicyRequest, PolicyView, PriorityRequest, ProgressView, QueuePage, QueueView, UsageView, WorkersView,
+};

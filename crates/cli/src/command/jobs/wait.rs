@@ -1,0 +1,157 @@
+//! `moira wait`: until jobs have ended. Its exit code says how, by SkyPilot's numbers.
+
+use std::time::{Duration, Instant};
+
+use api::{Client, Error, JobId, JobState, JobView};
+use clap::Args;
+
+use crate::command::run::is_absence;
+use crate::command::service::{self, Shape, of_service};
+use crate::failure::Failure;
+use crate::render;
+
+const FAILED: u8 = 100;
+const NOT_FINISHED: u8 = 101;
+const NOT_FOUND: u8 = 102;
+const CANCELLED: u8 = 103;
+
+/// Exit codes: 0 succeeded, 100 failed, 101 not finished in time, 102 not found, 103 cancelled; of several jobs, that of
+/// the first that did not succeed.
+#[derive(Debug, Args)]
+pub(crate) struct Wait {
+    #[arg(required = true, value_name = "ID")]
+    ids: Vec<JobId>,
+    /// Give up after so long
+    #[arg(long, value_name = "DURATION")]
+    timeout: Option<api::Duration>,
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Shape,
+}
+
+/// How long one question to the service waits for its answer.
+const TURN: Duration = Duration::from_secs(30);
+
+/// How long a service that has gone is waited for.
+const ABSENCE: Duration = Duration::from_secs(60);
+
+impl Wait {
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        let until = self.timeout.map(|timeout| Instant::now() + Duration::from_secs_f64(timeout.as_secs_f64()));
+        let mut codes = Vec::new();
+        service::ask(async |client| {
+            for &id in &self.ids {
+                let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+                match ended(client, id, left, None).await {
+                    Ok(job) => {
+                        self.print(&job)?;
+                        codes.push(code(job.state));
+                    }
+                    Err(error) if error.is_not_found() => {
+                        service::tell(&format!("error: {error}"));
+                        codes.push(NOT_FOUND);
+                    }
+                    Err(error) => return Err(of_service(error)),
+                }
+            }
+            Ok(())
+        })?;
+        match codes.into_iter().find(|&code| code != 0) {
+            None => Ok(()),
+            Some(code) => Err(Failure::silent(code)),
+        }
+    }
+
+    fn print(&self, job: &JobView) -> Result<(), Failure> {
+        match self.output {
+            Shape::Table => render::line(&format!("job {} ({}) {}", job.id, job.name, verdict(job))),
+            Shape::Json => service::json(job),
+            Shape::Name => render::line(&job.id),
+        }
+    }
+}
+
+/// The job once it has ended, or as it is when the time is up. A service that was there is waited for if it is restarted
+/// meanwhile; one that was not (`seen` is nothing) is not.
+pub(crate) async fn ended(
+    client: &Client,
+    id: JobId,
+    within: Option<Duration>,
+    mut seen: Option<Instant>,
+) -> Result<JobView, Error> {
+    let begun = Instant::now();
+    loop {
+        let left = within.map_or(TURN, |within| within.saturating_sub(begun.elapsed()).min(TURN));
+        match client.wait(id, left).await {
+            Ok(job) if job.state.is_final() => return Ok(job),
+            Ok(job) => {
+                seen = Some(Instant::now());
+                if within.is_some_and(|within| begun.elapsed() >= within) {
+                    return Ok(job);
+                }
+            }
+            Err(error) if is_absence(&error) && seen.is_some_and(|seen| seen.elapsed() < ABSENCE + TURN) => {
+                tokio::time::sleep(Duration::from_millis(500)).await;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn code(state: JobState) -> u8 {
+    match state {
+        JobState::Succeeded => 0,
+        JobState::Failed | JobState::TimedOut | JobState::Refused => FAILED,
+        JobState::Cancelled => CANCELLED,
+        JobState::Pending | JobState::Held | JobState::Starting | JobState::Running | JobState::Stopping => {
+            NOT_FINISHED
+        }
+    }
+}
+
+fn verdict(job: &JobView) -> String {
+    let state = job.state.to_string().replace('_', " ");
+    match (job.state.is_final(), job.exit_code, &job.message) {
+        (false, _, _) => format!("is still {state}"),
+        (true, _, Some(message)) if job.state != JobState::Succeeded => format!("{state}: {message}"),
+        (true, Some(code), _) if code != 0 => format!("{state} with exit code {code}"),
+        (true, _, _) => state,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::jobs::sample;
+
+    #[test]
+    fn every_state_has_its_number() {
+        let codes = JobState::ALL.map(|state| (state.as_str(), code(state)));
+        let expected = [
+            ("pending", 101),
+            ("held", 101),
+            ("starting", 101),
+            ("running", 101),
+            ("stopping", 101),
+            ("succeeded", 0),
+            ("failed", 100),
+            ("timed_out", 100),
+            ("cancelled", 103),
+            ("refused", 100),
+        ];
+        assert_eq!(codes, expected);
+    }
+
+    #[test]
+    fn how_a_job_ended_is_said_in_words() {
+        let say = |state, exit_code, message: Option<&str>| {
+            verdict(&JobView { state, exit_code, message: message.map(Into::into), ..sample("7") })
+        };
+        assert_eq!(say(JobState::Succeeded, Some(0), None), "succeeded");
+        assert_eq!(say(JobState::Failed, Some(3), None), "failed with exit code 3");
+        assert_eq!(
+            say(JobState::TimedOut, None, Some("it reached its time limit")),
+            "timed out: it reached its time limit"
+        );
+        assert_eq!(say(JobState::Running, None, None), "is still running");
+    }
+}

@@ -1,0 +1,157 @@
+//! The service itself, and the supervisor it starts for every run.
+
+use std::ffi::OsString;
+use std::io::IsTerminal;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use server::{Config, Service, Settings, http};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tracing_subscriber::EnvFilter;
+
+use crate::failure::Failure;
+
+/// Where the service keeps everything, and where clients find it.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct DataDir {
+    /// Where journal, socket, logs and checkpoints are; also how clients find the service
+    #[arg(long, env = "MOIRA_DATA_DIR", value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Serve {
+    #[command(flatten)]
+    data_dir: DataDir,
+    /// A TOML file; `moira.toml` in the data directory if there is one. See `moira config show`
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Listen on this loopback address too, like 127.0.0.1:7070
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Vec<SocketAddr>,
+    /// Which policy decides, like sia or fifo:backfill=easy
+    #[arg(long)]
+    policy: Option<String>,
+    /// How the log is written; JSON unless it goes to a terminal. What is in it: RUST_LOG
+    #[arg(long, value_enum)]
+    log: Option<LogFormat>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum LogFormat {
+    Text,
+    Json,
+}
+
+/// Arguments of the hidden supervisor.
+#[derive(Debug, Args)]
+pub(crate) struct Supervise {
+    directory: PathBuf,
+    /// Become this worker of the run instead
+    #[arg(long)]
+    worker: Option<u32>,
+}
+
+impl DataDir {
+    pub(crate) fn path(&self) -> Result<PathBuf, Failure> {
+        let path = self.data_dir.clone().or_else(api::default_data_dir);
+        let path = path.ok_or_else(|| Failure::usage("there is no home directory: say where with --data-dir"))?;
+        // Jobs get it in their environment, wherever they run.
+        std::path::absolute(&path).with_context(|| path.display().to_string()).map_err(Failure::from)
+    }
+}
+
+impl Serve {
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        self.start_log();
+        let settings = self.settings()?;
+        let service = Service::open(settings, supervisor()?).map_err(Failure::new)?;
+        let runtime = tokio::runtime::Runtime::new().context("cannot start the threads of the service")?;
+        let service = Arc::new(service);
+        let served = runtime.block_on(until_told(service.clone()));
+        runtime.shutdown_background();
+        let service =
+            Arc::try_unwrap(service).map_err(|_| Failure::new(anyhow::anyhow!("a request is still under way")));
+        served?;
+        service?.leave().map_err(Failure::new)
+    }
+
+    fn settings(&self) -> Result<Settings, Failure> {
+        let data_dir = self.data_dir.path()?;
+        let beside = data_dir.join("moira.toml");
+        let file = self.config.clone().or_else(|| beside.exists().then_some(beside));
+        let mut config = match &file {
+            Some(path) => Config::read(path).map_err(Failure::new)?,
+            None => Config::default(),
+        };
+        config.listen.extend(&self.listen);
+        config.policy = self.policy.clone().or(config.policy);
+        let named = file.unwrap_or_else(|| "the command line".into());
+        Settings::new(data_dir, config, &named).map_err(Failure::new)
+    }
+
+    fn start_log(&self) {
+        let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+        let terminal = std::io::stderr().is_terminal();
+        let format = self.log.unwrap_or(if terminal { LogFormat::Text } else { LogFormat::Json });
+        let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+        match format {
+            LogFormat::Text => builder.with_ansi(terminal).init(),
+            LogFormat::Json => builder.json().flatten_event(true).init(),
+        }
+    }
+}
+
+/// The command that watches over a run: this binary itself.
+pub(crate) fn supervisor() -> Result<Vec<OsString>, Failure> {
+    let binary = std::env::current_exe().context("cannot find this program's own file")?;
+    Ok(vec![binary.into(), "supervise".into()])
+}
+
+/// Serves until the process is told to end.
+pub(crate) async fn until_told(service: Arc<Service>) -> Result<(), Failure> {
+    let (leave, leaving) = watch::channel(false);
+    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for signals")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for signals")?;
+    let serving = http::serve(service.clone(), leaving);
+    tokio::pin!(serving);
+    tokio::select! {
+        served = &mut serving => return served.map_err(Failure::new),
+        () = until_dead(&service) => tracing::error!("the service cannot go on"),
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    tracing::info!("leaving; jobs go on running");
+    leave.send(true).ok();
+    // Whoever is in the middle of something gets a moment.
+    let patience = std::time::Duration::from_secs(2);
+    tokio::time::timeout(patience, &mut serving).await.unwrap_or(Ok(())).map_err(Failure::new)
+}
+
+/// Until the thread that decides is gone, which it is only if it cannot go on.
+async fn until_dead(service: &Service) {
+    while service.is_alive() {
+        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    }
+}
+
+impl Supervise {
+    pub(crate) fn run(self) -> ExitCode {
+        if let Some(rank) = self.worker {
+            return executors::become_worker(&self.directory, rank);
+        }
+        tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).init();
+        match executors::supervise(&self.directory) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                tracing::error!(%error, "the supervisor leaves");
+                ExitCode::FAILURE
+            }
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! What all commands share that talk to a running service: how it is asked, and how moments and amounts are shown.
+
+use std::io::{self, Write};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, anyhow};
+use api::{Client, Error};
+use clap::ValueEnum;
+use cluster::Span;
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::render;
+
+/// How an answer is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum Shape {
+    /// For eyes
+    #[default]
+    Table,
+    /// For programs: the object of the API itself
+    Json,
+    /// Only how it is called
+    Name,
+}
+
+/// Asks the service something; the environment says which service it is.
+pub(crate) fn ask<T>(question: impl AsyncFnOnce(&Client) -> Result<T, Failure>) -> Result<T, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.context("cannot start the client")?;
+    let client = Client::find().map_err(of_service)?;
+    runtime.block_on(question(&client))
+}
+
+/// What was asked for wrongly is wrong usage; all else is a failure.
+pub(crate) fn of_service(error: Error) -> Failure {
+    match &error {
+        Error::Refused(problem) if matches!(problem.status, 400 | 422) => Failure::usage(problem),
+        Error::BadAddress(_) => Failure::usage(&error),
+        // That a file is missing says less than that nobody listens.
+        Error::NoService { .. } => Failure::new(anyhow!("{error}")),
+        _ => Failure::new(error),
+    }
+}
+
+pub(crate) fn json(answer: &impl Serialize) -> Result<(), Failure> {
+    render::line(&serde_json::to_string(answer).context("cannot write the answer as JSON")?)
+}
+
+/// A word to the user that is no part of the output.
+pub(crate) fn tell(text: &str) {
+    writeln!(io::stderr(), "{text}").ok();
+}
+
+/// Passes a piece of a log on; whether anybody reads it still.
+pub(crate) fn pass_on(piece: &[u8]) -> Result<bool, Failure> {
+    let mut output = io::stdout().lock();
+    match output.write_all(piece).and_then(|()| output.flush()) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(Failure::new(anyhow!(error).context("cannot pass the log on"))),
+    }
+}
+
+/// How long ago a moment was; nothing if it is none.
+pub(crate) fn since(moment: &str) -> Option<Span> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_millis();
+    let then = u128::try_from(api::unix_millis(moment).ok()?).ok()?;
+    Some(Span::from_millis(u64::try_from(now.saturating_sub(then)).ok()?))
+}
+
+/// A length of time in its two largest units: `2d3h`, `5m`, `12s`.
+pub(crate) fn brief(length: Span) -> String {
+    let secs = length.as_millis() / 1000;
+    let kept = match secs {
+        0..3600 => secs,
+        3600..86_400 => secs - secs % 60,
+        _ => secs - secs % 3600,
+    };
+    Span::from_secs(kept).to_string()
+}
+
+/// A number without needless digits.
+pub(crate) fn number(value: f64) -> String {
+    let rounded = (value * 1000.0).round() / 1000.0;
+    rounded.to_string()
+}
+
+/// The text, or a dash.
+pub(crate) fn or_dash(text: Option<impl ToString>) -> String {
+    text.map_or_else(|| "-".into(), |text| text.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_are_shown_in_their_two_largest_units() {
+        let text = |secs| brief(Span::from_secs(secs));
+        assert_eq!([text(12), text(95), text(3725), text(190_000)], ["12s", "1m35s", "1h2m", "2d4h"]);
+        assert_eq!(brief(Span::from_millis(400)), "0s");
+    }
+
+    #[test]
+    fn a_moment_to_come_is_no_time_ago() {
+        assert_eq!(since("9000-01-01T00:00:00Z"), Some(Span::ZERO));
+        assert_eq!(since("soon"), None);
+    }
+
+    #[test]
+    fn a_share_of_a_gpu_keeps_its_digits_and_no_more() {
+        assert_eq!([number(2.0), number(0.5), number(1.0 / 3.0)], ["2", "0.5", "0.333"]);
+    }
+}

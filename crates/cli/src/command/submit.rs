@@ -1,0 +1,270 @@
+//! `moira submit`: hand a job over and go on.
+
+use std::io::Read;
+use std::path::{Component, Path, PathBuf};
+
+use anyhow::{Context, anyhow};
+use api::{
+    ArrayRange, BatchRequest, CommandLine, Duration, Format, GpuCount, JobId, JobRequest, Problem, Quantity,
+    WorkersRequest,
+};
+use clap::Args;
+
+use super::service::{self, Shape};
+use crate::failure::Failure;
+use crate::render;
+
+#[derive(Debug, Args)]
+pub(crate) struct Submit {
+    #[command(flatten)]
+    job: JobOptions,
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Shape,
+}
+
+/// A job on the command line. What is said here counts more than what the file says.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct JobOptions {
+    /// A job in a file (YAML, TOML or JSON by its ending), or - for YAML or JSON from standard input
+    #[arg(short, long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// What the job is called; its program's name if nothing is said
+    #[arg(long)]
+    name: Option<String>,
+    /// GPUs of each worker: 1, 8, a share like 0.5, 0 for none, or with a kind like a100:8 [default: 1]
+    #[arg(long, value_name = "N|KIND:N", allow_negative_numbers = true)]
+    gpus: Option<GpuCount>,
+    /// A kind of GPU it can use; may be given several times [default: any]
+    #[arg(long = "gpu-kind", value_name = "KIND")]
+    gpu_kinds: Vec<String>,
+    /// Workers: 2, or a range like 1..8 in which the scheduler chooses [default: 1]
+    #[arg(long, value_name = "N|MIN..MAX")]
+    workers: Option<WorkersRequest>,
+    /// Cores of each worker
+    #[arg(long, value_name = "N")]
+    cpus: Option<f64>,
+    /// Memory of each worker, like 64Gi
+    #[arg(long, value_name = "SIZE")]
+    memory: Option<Quantity>,
+    /// Examples in one step, and how far that may grow: the job's batch is then tuned while it runs
+    #[arg(long, value_name = "INITIAL..MAX", value_parser = batch)]
+    batch: Option<BatchRequest>,
+    /// End the job after so long on devices, like 90m, 2d or 1-12:00:00
+    #[arg(long, value_name = "DURATION")]
+    max_runtime: Option<Duration>,
+    /// When it should be done, like 2026-11-20T09:00:00Z
+    #[arg(long, value_name = "MOMENT")]
+    deadline: Option<String>,
+    #[arg(long, env = "MOIRA_QUEUE", value_name = "NAME")]
+    queue: Option<String>,
+    /// From -1000 to 1000; higher goes first [default: 0]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    priority: Option<i32>,
+    /// Start only when this job has succeeded; may be given several times
+    #[arg(long, value_name = "ID")]
+    after: Vec<JobId>,
+    /// Run it many times: 0-99, every second 0-99:2, ten at once 0-99%10
+    #[arg(long, value_name = "RANGE")]
+    array: Option<ArrayRange>,
+    /// Start it again after so many failures; preemptions never count [default: 0]
+    #[arg(long, value_name = "N")]
+    retries: Option<u32>,
+    /// A variable for the job: NAME=VALUE, or NAME for the value it has here; nothing else is passed on
+    #[arg(long, value_name = "NAME[=VALUE]")]
+    env: Vec<String>,
+    /// Let it wait until `moira release`
+    #[arg(long)]
+    hold: bool,
+    /// Where it runs [default: here]
+    #[arg(long, value_name = "DIR")]
+    workdir: Option<PathBuf>,
+    /// The same key with the same job submits it once, however often it is sent
+    #[arg(long, value_name = "KEY")]
+    idempotency_key: Option<String>,
+    /// The command and its arguments
+    #[arg(trailing_var_arg = true, value_name = "CMD")]
+    command: Vec<String>,
+}
+
+impl Submit {
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        let job = self.job.request()?;
+        let submitted = service::ask(async |client| self.job.submit(client, &job).await)?;
+        match self.output {
+            Shape::Table => render::line(&format!("submitted job {} ({})", submitted.id, submitted.name)),
+            Shape::Json => service::json(&submitted),
+            Shape::Name => render::line(&submitted.id),
+        }
+    }
+}
+
+impl JobOptions {
+    /// The job that file and options make together, examined.
+    pub(crate) fn request(&self) -> Result<JobRequest, Failure> {
+        let mut job = self.written()?;
+        self.overwrite(&mut job)?;
+        let workdir = job.workdir.as_deref().map_or(Path::new("."), Path::new);
+        job.workdir = Some(absolute(workdir)?);
+        job.check().map_err(|faults| Failure::usage(Problem::invalid(faults)))?;
+        Ok(job)
+    }
+
+    pub(crate) async fn submit(&self, client: &api::Client, job: &JobRequest) -> Result<api::JobView, Failure> {
+        client.submit(job, self.idempotency_key.as_deref()).await.map_err(service::of_service)
+    }
+
+    /// What the file says, or a job of nothing but the command.
+    fn written(&self) -> Result<JobRequest, Failure> {
+        let Some(path) = &self.file else {
+            if self.command.is_empty() {
+                return Err(Failure::usage("nothing to run: say a command after --, or a job with --file"));
+            }
+            return Ok(JobRequest::new(self.command.clone()));
+        };
+        if path == Path::new("-") {
+            let mut text = String::new();
+            std::io::stdin().read_to_string(&mut text).context("cannot read the job from standard input")?;
+            return JobRequest::parse(&text, Format::Yaml).map_err(Failure::usage);
+        }
+        let format = Format::of(path).ok_or_else(|| {
+            Failure::usage(format!("{}: expected a file that ends in .yaml, .toml or .json", path.display()))
+        })?;
+        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        JobRequest::parse(&text, format).map_err(|problem| Failure::usage(format!("{}: {problem}", path.display())))
+    }
+
+    fn overwrite(&self, job: &mut JobRequest) -> Result<(), Failure> {
+        if !self.command.is_empty() {
+            job.command = CommandLine::Words(self.command.clone());
+        }
+        set(&mut job.name, &self.name);
+        set(&mut job.resources.gpus, &self.gpus);
+        set(&mut job.resources.cpus, &self.cpus);
+        set(&mut job.resources.memory, &self.memory);
+        set(&mut job.batch, &self.batch);
+        set(&mut job.limits.max_runtime, &self.max_runtime);
+        set(&mut job.limits.deadline, &self.deadline);
+        set(&mut job.queue, &self.queue);
+        set(&mut job.array, &self.array);
+        if !self.gpu_kinds.is_empty() {
+            job.resources.gpu_kinds.clone_from(&self.gpu_kinds);
+        }
+        job.workers = self.workers.unwrap_or(job.workers);
+        job.priority = self.priority.unwrap_or(job.priority);
+        job.retry.max_failures = self.retries.unwrap_or(job.retry.max_failures);
+        job.hold |= self.hold;
+        job.depends_on.extend(&self.after);
+        if let Some(workdir) = &self.workdir {
+            job.workdir = Some(unicode(workdir)?);
+        }
+        for entry in &self.env {
+            let (name, value) = variable(entry)?;
+            job.env.insert(name, value);
+        }
+        Ok(())
+    }
+}
+
+fn set<T: Clone>(field: &mut Option<T>, said: &Option<T>) {
+    if said.is_some() {
+        field.clone_from(said);
+    }
+}
+
+/// `NAME=VALUE`, or `NAME` for the value it has in our own environment.
+fn variable(entry: &str) -> Result<(String, String), Failure> {
+    if let Some((name, value)) = entry.split_once('=') {
+        return Ok((name.into(), value.into()));
+    }
+    let value = std::env::var(entry).map_err(|_| Failure::usage(format!("--env {entry}: it has no value here")))?;
+    Ok((entry.into(), value))
+}
+
+/// `128..4096`; one number is both.
+fn batch(text: &str) -> Result<BatchRequest, String> {
+    let (initial, max) = text.split_once("..").unwrap_or((text, text));
+    match (initial.trim().parse(), max.trim().parse()) {
+        (Ok(initial), Ok(max)) => Ok(BatchRequest { initial, max, per_gpu: None }),
+        _ => Err("expected a batch size and how far it may grow, like 128..4096".into()),
+    }
+}
+
+fn absolute(path: &Path) -> Result<String, Failure> {
+    let context = || format!("cannot find the folder {}", path.display());
+    let mut whole = std::path::absolute(path).with_context(context)?;
+    // What `..` means depends on links; only the file system knows.
+    if whole.components().any(|part| part == Component::ParentDir) {
+        whole = whole.canonicalize().with_context(context)?;
+    }
+    unicode(&whole)
+}
+
+fn unicode(path: &Path) -> Result<String, Failure> {
+    let text = path.to_str().ok_or_else(|| anyhow!("the folder {} has no name in Unicode", path.display()))?;
+    Ok(text.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        job: JobOptions,
+    }
+
+    fn options(line: &str) -> JobOptions {
+        Line::try_parse_from(std::iter::once("submit").chain(line.split(' '))).unwrap().job
+    }
+
+    #[test]
+    fn a_command_line_is_a_whole_job() {
+        let job = options(
+            "--name a --gpus a100:2 --workers 1..4 --batch 128..4096 --max-runtime 1h --priority -5 --after 7 \
+             --after 8_1 --array 0-9%2 --retries 3 --env A=b=c --hold --workdir /tmp -- python train.py --lr 0.1",
+        );
+        let job = job.request().unwrap();
+        assert_eq!(job.command.argv(), ["python", "train.py", "--lr", "0.1"]);
+        assert_eq!(job.workers, WorkersRequest { min: 1, max: 4, preferred: None });
+        assert_eq!(job.batch, Some(BatchRequest { initial: 128, max: 4096, per_gpu: None }));
+        assert_eq!((job.priority, job.retry.max_failures, job.hold), (-5, 3, true));
+        assert_eq!(job.depends_on, [JobId::job(7), JobId::task(8, 1)]);
+        assert_eq!(job.env["A"], "b=c");
+        assert_eq!(job.workdir.as_deref(), Some("/tmp"));
+    }
+
+    #[test]
+    fn options_of_the_job_need_no_dashes_before_them() {
+        assert_eq!(options("--gpus 2 python train.py --name b").command, ["python", "train.py", "--name", "b"]);
+    }
+
+    #[test]
+    fn options_count_more_than_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("job.yaml");
+        std::fs::write(&file, "command: a\nname: x\npriority: 3\nworkers: 2\nenv: {A: '1'}\n").unwrap();
+        let job = options(&format!("--file {} --name y --env B=2", file.display())).request().unwrap();
+        assert_eq!((job.name.as_deref(), job.priority), (Some("y"), 3));
+        assert_eq!(job.workers, WorkersRequest::exactly(2));
+        assert_eq!(job.env.len(), 2);
+    }
+
+    #[test]
+    fn a_job_runs_where_it_was_submitted_and_inherits_nothing() {
+        let job = options("true").request().unwrap();
+        let here = std::env::current_dir().unwrap();
+        assert_eq!(job.workdir.as_deref(), here.to_str());
+        assert!(job.env.is_empty());
+    }
+
+    #[test]
+    fn nonsense_is_refused_before_anybody_is_asked() {
+        let refused = |line: &str| format!("{:?}", options(line).request().unwrap_err());
+        assert!(refused("--gpus -1 true").contains("a worker cannot have fewer than 0 GPUs"));
+        assert!(refused("--name a").contains("nothing to run"));
+        assert!(refused("--env MOIRA_UNSET_HERE true").contains("it has no value here"));
+        assert!(refused("--file job.txt").contains("expected a file that ends in .yaml"));
+    }
+}

@@ -1,0 +1,64 @@
+//! A launch order with everything decided that the order leaves open, as `run.json` in the run's directory: with it a
+//! supervisor needs to know nothing else.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::Read;
+use std::path::PathBuf;
+
+use cluster::{Bytes, Run, Span};
+use serde::{Deserialize, Serialize};
+
+use crate::{Account, Enforcement, ExecutorError, LaunchOrder, Limits};
+
+/// The variable by which every process of a run is known, wherever it has gone.
+pub(crate) const TOKEN_VARIABLE: &str = "MOIRA_RUN_TOKEN";
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Assignment {
+    pub(crate) run: Run,
+    pub(crate) token: String,
+    pub(crate) command: Vec<String>,
+    pub(crate) workdir: PathBuf,
+    pub(crate) account: Option<Account>,
+    pub(crate) limits: Limits,
+    pub(crate) notice: Span,
+    pub(crate) start_within: Span,
+    pub(crate) enforcement: Enforcement,
+    /// In order of rank.
+    pub(crate) workers: Vec<WorkerAssignment>,
+    /// NVIDIA devices whose use is measured.
+    pub(crate) gpus: Vec<String>,
+    /// The words that start a supervisor; the run's directory follows them.
+    pub(crate) supervisor: Vec<OsString>,
+    /// What was asked for, for whoever reads the directory.
+    pub(crate) order: LaunchOrder,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct WorkerAssignment {
+    pub(crate) role: u16,
+    /// Of a processor's time; none is no limit.
+    pub(crate) cores: Option<f64>,
+    /// Zero is no limit.
+    pub(crate) memory: Bytes,
+    /// The whole of it: nothing else is inherited.
+    pub(crate) environment: BTreeMap<String, String>,
+}
+
+impl Assignment {
+    /// The line in the environment of every process of this run.
+    pub(crate) fn mark(&self) -> String {
+        format!("{TOKEN_VARIABLE}={}", self.token)
+    }
+}
+
+/// 128 bits nobody else has.
+pub(crate) fn new_token() -> Result<String, ExecutorError> {
+    let mut bytes = [0; 16];
+    File::open("/dev/urandom")
+        .and_then(|mut source| source.read_exact(&mut bytes))
+        .map_err(ExecutorError::system("draw a token"))?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}

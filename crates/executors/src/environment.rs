@@ -1,0 +1,221 @@
+//! The environment of each worker: torchrun's contract, so that unmodified scripts run; Moira's own variables; and of
+//! the service's environment only what every program needs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use cluster::{ClaimId, NodeId};
+
+use crate::assignment::TOKEN_VARIABLE;
+use crate::machine::Machine;
+use crate::run_dir::{RunDir, checkpoint_dir};
+use crate::{LaunchOrder, WorkerPlace};
+
+type Variables = BTreeMap<String, String>;
+
+/// What is passed on from the service; all else of its environment stays with it.
+const PASSED_ON: [&str; 8] = ["PATH", "LANG", "TZ", "TMPDIR", "HOME", "USER", "LOGNAME", "SHELL"];
+const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// What a worker's environment depends on besides the order.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Surroundings<'a> {
+    pub(crate) machine: &'a Machine,
+    pub(crate) data_dir: &'a Path,
+    pub(crate) token: &'a str,
+    pub(crate) port: u16,
+    /// The service's own environment.
+    pub(crate) service: &'a Variables,
+}
+
+/// The environment of worker `rank`. The contract wins over the program, since a worker with another's rank or devices
+/// would disturb others; the service wins over both.
+pub(crate) fn environment(order: &LaunchOrder, rank: usize, around: Surroundings<'_>) -> Variables {
+    let place = &order.workers[rank];
+    let mut all = inherited(order, around.service);
+    all.insert("OMP_NUM_THREADS".into(), threads(place, around.machine).to_string());
+    all.extend(order.program.env.clone());
+    all.extend(torchrun(order, rank, around.port));
+    all.extend(devices(order, place, around.machine));
+    all.extend(own(order, place, around));
+    all.extend(order.env.clone());
+    all
+}
+
+fn inherited(order: &LaunchOrder, service: &Variables) -> Variables {
+    let passed_on = PASSED_ON.iter().filter_map(|&name| Some((name.to_string(), service.get(name)?.clone())));
+    let mut all: Variables = passed_on.collect();
+    all.entry("PATH".into()).or_insert_with(|| DEFAULT_PATH.into());
+    if let Some(account) = &order.program.account {
+        all.insert("HOME".into(), account.home.display().to_string());
+        all.insert("USER".into(), account.name.clone());
+        all.insert("LOGNAME".into(), account.name.clone());
+        all.insert("SHELL".into(), "/bin/sh".into());
+    }
+    all
+}
+
+fn torchrun(order: &LaunchOrder, rank: usize, port: u16) -> Variables {
+    let place = &order.workers[rank];
+    let nodes = nodes_of(order);
+    let of_node = |worker: &&WorkerPlace| worker.node == place.node;
+    let of_role = |worker: &&WorkerPlace| worker.role == place.role;
+    let before = &order.workers[..rank];
+    let local_size = order.workers.iter().filter(of_node).count();
+    let role = if place.role == 0 { "worker".to_string() } else { format!("role{}", place.role) };
+    variables([
+        ("MASTER_ADDR", "127.0.0.1".into()),
+        ("MASTER_PORT", port.to_string()),
+        ("RANK", rank.to_string()),
+        ("WORLD_SIZE", order.workers.len().to_string()),
+        ("LOCAL_RANK", before.iter().filter(of_node).count().to_string()),
+        ("LOCAL_WORLD_SIZE", local_size.to_string()),
+        ("GROUP_RANK", node_rank(&nodes, place.node).to_string()),
+        ("GROUP_WORLD_SIZE", nodes.len().to_string()),
+        ("ROLE_NAME", role),
+        ("ROLE_RANK", before.iter().filter(of_role).count().to_string()),
+        ("ROLE_WORLD_SIZE", order.workers.iter().filter(of_role).count().to_string()),
+        ("TORCHELASTIC_RESTART_COUNT", order.restarts.to_string()),
+        ("TORCHELASTIC_MAX_RESTARTS", order.restarts.to_string()),
+        ("TORCHELASTIC_RUN_ID", format!("moira-{}", order.run.claim)),
+        ("PET_NNODES", nodes.len().to_string()),
+        ("PET_NPROC_PER_NODE", local_size.to_string()),
+        ("PET_NODE_RANK", node_rank(&nodes, place.node).to_string()),
+        ("PET_MASTER_ADDR", "127.0.0.1".into()),
+        ("PET_MASTER_PORT", port.to_string()),
+    ])
+}
+
+/// All devices of the run on the worker's node, in order of local rank: scripts choose theirs by `LOCAL_RANK`.
+fn devices(order: &LaunchOrder, place: &WorkerPlace, machine: &Machine) -> Variables {
+    let mut seen = BTreeSet::new();
+    let on_node: Vec<u8> = order
+        .workers
+        .iter()
+        .filter(|worker| worker.node == place.node)
+        .flat_map(|worker| worker.devices.iter().copied())
+        .filter(|device| seen.insert(*device))
+        .collect();
+    let visible: Vec<&str> = on_node.iter().filter_map(|&device| machine.uuid(place.node, device)).collect();
+    let named: Vec<String> =
+        place.devices.iter().filter_map(|&device| machine.device_name(place.node, device)).collect();
+    variables([("CUDA_VISIBLE_DEVICES", visible.join(",")), ("MOIRA_DEVICES", named.join(","))])
+}
+
+fn own(order: &LaunchOrder, place: &WorkerPlace, around: Surroundings<'_>) -> Variables {
+    let nodes = nodes_of(order);
+    let dir = RunDir::of(around.data_dir, order.run);
+    let gpus: usize = order.workers.iter().filter(|it| it.node == place.node).map(|it| it.devices.len()).sum();
+    let ClaimId(claim) = order.run.claim;
+    let mut all = variables([
+        ("MOIRA_JOB_ID", claim.to_string()),
+        ("MOIRA_ATTEMPT", order.run.attempt.to_string()),
+        ("MOIRA_JOB_NAME", order.program.job_name.clone()),
+        ("MOIRA_QUEUE", order.program.queue.clone()),
+        ("MOIRA_NUM_NODES", nodes.len().to_string()),
+        ("MOIRA_NODE_RANK", node_rank(&nodes, place.node).to_string()),
+        ("MOIRA_NODE_IPS", vec!["127.0.0.1"; nodes.len()].join("\n")),
+        ("MOIRA_GPUS_PER_NODE", gpus.to_string()),
+        ("MOIRA_RESTART_COUNT", order.restarts.to_string()),
+        ("MOIRA_GENERATION", order.run.attempt.to_string()),
+        ("MOIRA_CHECKPOINT_DIR", checkpoint_dir(around.data_dir, order.run.claim).display().to_string()),
+        ("MOIRA_PROGRESS_FILE", dir.file("progress.jsonl").display().to_string()),
+        ("MOIRA_TUNING_FILE", dir.file("tuning.json").display().to_string()),
+        (TOKEN_VARIABLE, around.token.to_string()),
+    ]);
+    if let Some(tuning) = order.tuning {
+        all.insert("MOIRA_BATCH_SIZE".into(), tuning.local.to_string());
+        all.insert("MOIRA_ACCUMULATION".into(), tuning.accumulations.to_string());
+    }
+    all
+}
+
+/// As many threads as the worker has cores, so that libraries do not start one for each core of the machine.
+fn threads(place: &WorkerPlace, machine: &Machine) -> u32 {
+    let cores = machine.cores_of(place).unwrap_or(f64::from(place.millicores) / 1000.0);
+    (cores.ceil() as u32).max(1)
+}
+
+/// In order of their first worker.
+fn nodes_of(order: &LaunchOrder) -> Vec<NodeId> {
+    let mut seen = BTreeSet::new();
+    order.workers.iter().map(|worker| worker.node).filter(|&node| seen.insert(node)).collect()
+}
+
+fn node_rank(nodes: &[NodeId], node: NodeId) -> usize {
+    nodes.iter().position(|&known| known == node).unwrap_or(0)
+}
+
+fn variables<const N: usize>(pairs: [(&str, String); N]) -> Variables {
+    pairs.into_iter().map(|(name, value)| (name.to_string(), value)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use cluster::{Bytes, Run, Span};
+
+    use super::*;
+    use crate::{AcceleratorDraft, Limits, Program};
+
+    fn place(node: u32, role: u16, devices: &[u8]) -> WorkerPlace {
+        let devices = devices.to_vec();
+        WorkerPlace { node: NodeId(node), role, devices, share_thousandths: 1000, millicores: 0, memory: Bytes::ZERO }
+    }
+
+    fn of_worker(rank: usize, program_env: &[(&str, &str)]) -> Variables {
+        let kind = |kind: &str, cores| AcceleratorDraft { cores, ..AcceleratorDraft::of(kind, 2) };
+        let machine = Machine::of(&[kind("a100", 1.5), kind("t4", 1.0)]).unwrap();
+        let program = Program {
+            command: vec!["true".into()],
+            workdir: "/".into(),
+            env: program_env.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect(),
+            account: None,
+            limits: Limits::default(),
+            notice: Span::ZERO,
+            job_name: "bert".into(),
+            queue: "nlp".into(),
+        };
+        let order = LaunchOrder {
+            run: Run { claim: ClaimId(7), attempt: 2 },
+            program: Arc::new(program),
+            workers: vec![place(0, 0, &[1]), place(0, 0, &[0]), place(1, 0, &[0]), place(1, 1, &[])],
+            env: variables([("FROM_SERVICE", "yes".into())]),
+            start_within: Span::from_secs(10),
+            restarts: 3,
+            tuning: None,
+        };
+        let service = variables([("PATH", "/bin".into()), ("AWS_SECRET", "hidden".into())]);
+        let data_dir = Path::new("/data");
+        environment(
+            &order,
+            rank,
+            Surroundings { machine: &machine, data_dir, token: "t", port: 4000, service: &service },
+        )
+    }
+
+    fn shown(all: &Variables, names: &[&str]) -> String {
+        names.iter().map(|&name| all.get(name).map_or("-", String::as_str)).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn ranks_count_over_all_within_the_node_and_within_the_role() {
+        let names = ["RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "ROLE_NAME"];
+        let all: Vec<String> = (0..4).map(|rank| shown(&of_worker(rank, &[]), &names)).collect();
+        assert_eq!(all, ["0 0 0 0 worker", "1 1 0 1 worker", "2 0 1 2 worker", "3 1 1 0 role1"]);
+    }
+
+    #[test]
+    fn virtual_devices_are_named_and_hidden_from_cuda() {
+        let all = of_worker(0, &[("CUDA_VISIBLE_DEVICES", "0,1,2,3")]);
+        assert_eq!(shown(&all, &["MOIRA_DEVICES", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS"]), "a100:1  2");
+    }
+
+    #[test]
+    fn nothing_else_of_the_service_is_passed_on() {
+        let all = of_worker(0, &[("OMP_NUM_THREADS", "9"), ("FROM_SERVICE", "no")]);
+        let names = ["PATH", "AWS_SECRET", "OMP_NUM_THREADS", "FROM_SERVICE"];
+        assert_eq!(shown(&all, &names), "/bin - 9 yes");
+    }
+}

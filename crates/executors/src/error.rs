@@ -1,0 +1,39 @@
+//! What can go wrong between an order and the operating system. What goes wrong *within* a run is no error of the
+//! executor: it is part of the run's ending.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use cluster::Run;
+
+#[derive(Debug, thiserror::Error)]
+pub enum ExecutorError {
+    #[error("cannot {doing} {}", path.display())]
+    File { doing: &'static str, path: PathBuf, source: io::Error },
+    #[error("cannot understand {}", path.display())]
+    Malformed { path: PathBuf, source: serde_json::Error },
+    #[error("cannot start the supervisor of run {run}")]
+    Supervisor { run: Run, source: io::Error },
+    #[error("cannot wake the supervisor of run {run}")]
+    Wake { run: Run, source: io::Error },
+    #[error("cannot launch run {run}: {reason}")]
+    Order { run: Run, reason: String },
+    #[error("cannot settle run {run}: it has not ended")]
+    NotEnded { run: Run },
+    #[error("cannot {doing}")]
+    System { doing: &'static str, source: io::Error },
+    #[error("cannot limit cpu time: {reason}")]
+    CpuLimit { reason: String },
+}
+
+impl ExecutorError {
+    /// For `map_err` on an operation on one file.
+    pub(crate) fn file(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> ExecutorError {
+        let path = path.to_path_buf();
+        move |source| ExecutorError::File { doing, path, source }
+    }
+
+    pub(crate) fn system<E: Into<io::Error>>(doing: &'static str) -> impl FnOnce(E) -> ExecutorError {
+        move |source| ExecutorError::System { doing, source: source.into() }
+    }
+}

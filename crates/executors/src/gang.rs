@@ -1,0 +1,412 @@
+//! The workers of one run, from the first to the last: all start or none stays, they fail together, they are stopped
+//! with notice and grace, and nothing is left of them.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use cluster::Span;
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process, kill_process_group, wait};
+
+use crate::assignment::Assignment;
+use crate::bell::{Bell, drain};
+use crate::cgroup::Group;
+use crate::duty::{self, Allowance};
+use crate::kill::Kin;
+use crate::logs::Pump;
+use crate::process::{Identity, Process, below};
+use crate::run_dir::{RunDir, name_of};
+use crate::usage::Sampler;
+use crate::worker::{CANNOT_RUN, StartFailure};
+use crate::{Ending, Enforcement, ExecutorError, Exit, news};
+
+/// How long workers have that must go because of another: it failed, or the work is done.
+const SIBLING_GRACE: Duration = Duration::from_secs(5);
+/// How long a run has if the supervisor itself is asked to go.
+const SHUTDOWN_GRACE: Span = Span::from_secs(10);
+/// How often the stop note is looked for, should the signal have been lost.
+const LOOK_AROUND: Duration = Duration::from_secs(1);
+const LOG_PATIENCE: Duration = Duration::from_secs(2);
+const SWEEP_PATIENCE: Duration = Duration::from_secs(10);
+const USAGE_WRITTEN_EVERY: Duration = Duration::from_secs(2);
+
+/// Runs the assignment to its end.
+pub(crate) fn hold(dir: &RunDir, assignment: &Assignment, bell: &Bell) -> Ending {
+    let mut gang = Gang::new(dir, assignment);
+    gang.hear_stop(bell, Instant::now());
+    if !gang.ending.told_to_stop {
+        gang.start();
+    }
+    while gang.is_alive() {
+        bell.wait(&gang.pipes(), gang.next_deadline(Instant::now()));
+        gang.step(bell, Instant::now());
+    }
+    gang.finish()
+}
+
+/// The control group of a worker; empty where other means are used.
+pub(crate) fn group_of(assignment: &Assignment, rank: usize) -> Group {
+    let worker = &assignment.workers[rank];
+    let name = format!("moira-{}-{}-{rank}", name_of(assignment.run), &assignment.token);
+    Group::below(&assignment.enforcement, &name, worker.cores, worker.memory.get())
+}
+
+struct Gang<'a> {
+    dir: &'a RunDir,
+    assignment: &'a Assignment,
+    workers: Vec<Worker>,
+    /// The deadline of the start.
+    up_by: Instant,
+    /// Whether the start is on record.
+    is_start_noted: bool,
+    winding: Option<Winding>,
+    ending: Ending,
+    sampler: Sampler,
+    looked_around: Instant,
+    usage_written: Instant,
+}
+
+struct Worker {
+    rank: usize,
+    identity: Identity,
+    /// Open until the worker has become the user's command.
+    status: Option<io::PipeReader>,
+    heard: Vec<u8>,
+    log: Pump,
+    allowance: Option<Allowance>,
+    has_ended: bool,
+}
+
+/// How the run is brought to its end.
+struct Winding {
+    terminate_at: Instant,
+    kill_at: Instant,
+    was_terminated: bool,
+    was_killed: bool,
+}
+
+impl<'a> Gang<'a> {
+    fn new(dir: &'a RunDir, assignment: &'a Assignment) -> Gang<'a> {
+        let now = Instant::now();
+        Gang {
+            dir,
+            assignment,
+            workers: Vec::new(),
+            up_by: now + duration(assignment.start_within),
+            is_start_noted: false,
+            winding: None,
+            ending: Ending { exits: vec![Exit::default(); assignment.workers.len()], ..Ending::default() },
+            sampler: Sampler::new(own_pid(), &assignment.gpus, now),
+            looked_around: now,
+            usage_written: now,
+        }
+    }
+
+    fn start(&mut self) {
+        for rank in 0..self.assignment.workers.len() {
+            match self.start_worker(rank) {
+                Ok(worker) => self.workers.push(worker),
+                Err(failure) => {
+                    self.could_not_start(rank, &failure);
+                    break;
+                }
+            }
+        }
+        let leaders: Vec<Identity> = self.workers.iter().map(|worker| worker.identity).collect();
+        warn_if_failed(self.dir.write_workers(&leaders));
+        // Those that were started before the one that could not be.
+        self.step_winding(Instant::now());
+    }
+
+    fn start_worker(&self, rank: usize) -> Result<Worker, StartFailure> {
+        let cannot = |doing: &str, error: io::Error| StartFailure::new(doing, error);
+        group_of(self.assignment, rank).make().map_err(|error| cannot("cannot make its control group", error))?;
+        let (status, theirs) = io::pipe().map_err(|error| cannot("cannot make a pipe", error))?;
+        rustix::io::ioctl_fionbio(&status, true).map_err(|error| cannot("cannot make a pipe", error.into()))?;
+        let (output, their_output) = io::pipe().map_err(|error| cannot("cannot make a pipe", error))?;
+        let their_errors = their_output.try_clone().map_err(|error| cannot("cannot make a pipe", error))?;
+        let log = Pump::start(output, self.dir.log(rank as u32))
+            .map_err(|error| StartFailure { code: CANNOT_RUN, reason: error.to_string() })?;
+        let (program, arguments) = self
+            .assignment
+            .supervisor
+            .split_first()
+            .ok_or_else(|| cannot("cannot fork", io::ErrorKind::NotFound.into()))?;
+        let child = Command::new(program)
+            .args(arguments)
+            .arg(self.dir.path())
+            .arg("--worker")
+            .arg(rank.to_string())
+            .stdin(Stdio::from(theirs))
+            .stdout(Stdio::from(their_output))
+            .stderr(Stdio::from(their_errors))
+            .spawn()
+            .map_err(|error| cannot("cannot fork", error))?;
+        let identity = Identity::of(child.id() as i32)
+            .ok_or_else(|| cannot("cannot see it in /proc", io::ErrorKind::NotFound.into()))?;
+        let cores = self.assignment.workers[rank].cores.filter(|_| self.assignment.enforcement == Enforcement::Duty);
+        let allowance = cores.map(|cores| Allowance::new(identity, cores, Instant::now()));
+        Ok(Worker { rank, identity, status: Some(status), heard: Vec::new(), log, allowance, has_ended: false })
+    }
+
+    /// A worker that has ended may have left word why it did not start.
+    fn is_alive(&self) -> bool {
+        let was_killed = self.winding.as_ref().is_some_and(|winding| winding.was_killed);
+        self.workers.iter().any(|worker| !worker.has_ended || (worker.status.is_some() && !was_killed))
+    }
+
+    fn is_starting(&self) -> bool {
+        self.workers.iter().any(|worker| worker.status.is_some())
+    }
+
+    fn pipes(&self) -> Vec<BorrowedFd<'_>> {
+        self.workers.iter().filter_map(|worker| worker.status.as_ref().map(AsFd::as_fd)).collect()
+    }
+
+    fn next_deadline(&self, now: Instant) -> Instant {
+        let mut next = (self.looked_around + LOOK_AROUND).min(self.sampler.due());
+        if self.is_starting() {
+            next = next.min(self.up_by);
+        }
+        match &self.winding {
+            Some(winding) if !winding.was_terminated => next = next.min(winding.terminate_at),
+            Some(winding) if !winding.was_killed => next = next.min(winding.kill_at),
+            Some(_) => {}
+            None if self.workers.iter().any(|worker| worker.allowance.is_some()) => next = next.min(now + duty::TICK),
+            None => {}
+        }
+        next
+    }
+
+    fn step(&mut self, bell: &Bell, now: Instant) {
+        self.hear_workers();
+        self.judge_start(now);
+        self.reap();
+        self.hear_stop(bell, now);
+        self.judge_ends(now);
+        self.step_winding(now);
+        if self.winding.is_none() {
+            self.workers.iter_mut().filter_map(|worker| worker.allowance.as_mut()).for_each(|it| it.tick(now));
+        }
+        if now >= self.sampler.due() {
+            self.sample(now);
+        }
+        if now >= self.looked_around + LOOK_AROUND {
+            self.looked_around = now;
+        }
+    }
+
+    fn hear_workers(&mut self) {
+        let mut failures = Vec::new();
+        for worker in &mut self.workers {
+            let Some(status) = &mut worker.status else { continue };
+            if drain(status, &mut worker.heard) {
+                worker.status = None;
+                if !worker.heard.is_empty() {
+                    let garbled = StartFailure { code: CANNOT_RUN, reason: "it did not say why".into() };
+                    failures.push((worker.rank, serde_json::from_slice(&worker.heard).unwrap_or(garbled)));
+                }
+            }
+        }
+        for (rank, failure) in failures {
+            self.could_not_start(rank, &failure);
+        }
+    }
+
+    /// The worker may be killed before it ends by itself: its code is the one it wanted to end with.
+    fn could_not_start(&mut self, rank: usize, failure: &StartFailure) {
+        self.ending.exits[rank] = Exit { code: Some(failure.code.into()), signal: None };
+        if self.ending.trouble.is_none() && !self.ending.started {
+            self.ending.failed_first = Some(rank as u32);
+            self.give_up(format!("cannot start worker {rank}: {}", failure.reason));
+        }
+    }
+
+    fn give_up(&mut self, trouble: String) {
+        self.ending.trouble = Some(trouble);
+        let now = Instant::now();
+        self.wind(now, now);
+    }
+
+    fn judge_start(&mut self, now: Instant) {
+        // Of workers that must go before all were up nobody can tell whether they still would have come up.
+        if self.winding.is_some() && !self.ending.started {
+            return;
+        }
+        if self.is_starting() {
+            if now >= self.up_by {
+                self.give_up("not all workers were up in time".into());
+            }
+            return;
+        }
+        self.ending.started = true;
+        if !self.is_start_noted {
+            let noted = self.dir.mark_started();
+            self.is_start_noted = noted.is_ok();
+            warn_if_failed(noted);
+            news::tell(self.dir.data_dir(), self.assignment.run, "started");
+        }
+    }
+
+    /// Takes note of whoever has ended. Strangers among them were left behind by a worker.
+    fn reap(&mut self) {
+        while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
+            let Some(worker) = self.workers.iter_mut().find(|it| it.identity.pid == pid.as_raw_nonzero().get()) else {
+                continue;
+            };
+            worker.has_ended = true;
+            worker.allowance = None;
+            let (rank, exit) = (worker.rank, exit_of(status));
+            let is_moot = self.ending.trouble.is_some() || self.is_finished();
+            if self.ending.exits[rank] == Exit::default() {
+                self.ending.exits[rank] = exit;
+            }
+            if exit.is_failure() && !is_moot && self.ending.failed_first.is_none() {
+                self.ending.failed_first = Some(rank as u32);
+            }
+        }
+    }
+
+    /// The work is done when all of role 0 have ended well.
+    fn is_finished(&self) -> bool {
+        let exits = self.assignment.workers.iter().zip(&self.ending.exits);
+        exits.filter(|(worker, _)| worker.role == 0).all(|(_, exit)| !exit.is_failure())
+    }
+
+    /// Exits count once the gang is whole: it takes no longer than the start itself.
+    fn judge_ends(&mut self, now: Instant) {
+        if !self.ending.started || self.ending.told_to_stop {
+            return;
+        }
+        if self.ending.failed_first.is_some() || self.is_finished() {
+            self.wind(now, now + SIBLING_GRACE);
+        }
+    }
+
+    fn hear_stop(&mut self, bell: &Bell, now: Instant) {
+        let note = self.dir.stop_note().unwrap_or_else(|error| {
+            tracing::warn!(%error, "cannot read the wish to stop");
+            None
+        });
+        let graces = [note.map(|note| note.grace), bell.was_terminated().then_some(SHUTDOWN_GRACE)];
+        let Some(grace) = graces.into_iter().flatten().min() else { return };
+        if !self.ending.told_to_stop {
+            self.ending.told_to_stop = true;
+            if !grace.is_zero() {
+                self.give_notice();
+            }
+        }
+        // No grace at all means now; otherwise grace begins when notice is over.
+        let notice = if grace.is_zero() { Duration::ZERO } else { duration(self.assignment.notice) };
+        let terminate_at = self.winding.as_ref().map_or(now + notice, |winding| winding.terminate_at.min(now + notice));
+        self.wind(terminate_at, terminate_at.max(now) + duration(grace));
+    }
+
+    /// The early notice goes to the topmost processes of each worker that have a handler for it; it would kill others.
+    fn give_notice(&self) {
+        for leader in self.living().map(|worker| worker.identity) {
+            let mut informed = Vec::new();
+            for process in Process::read(leader.pid).into_iter().chain(below(leader.pid)) {
+                if informed.contains(&process.parent) {
+                    informed.push(process.identity.pid);
+                } else if process.catches(Signal::USR1) {
+                    informed.push(process.identity.pid);
+                    if let Err(error) = process.identity.signal(Signal::USR1) {
+                        tracing::warn!(pid = process.identity.pid, %error, "cannot give notice");
+                    }
+                }
+            }
+        }
+    }
+
+    /// Deadlines only ever come nearer.
+    fn wind(&mut self, terminate_at: Instant, kill_at: Instant) {
+        match &mut self.winding {
+            Some(winding) => {
+                winding.terminate_at = winding.terminate_at.min(terminate_at);
+                winding.kill_at = winding.kill_at.min(kill_at);
+            }
+            None => {
+                self.winding = Some(Winding { terminate_at, kill_at, was_terminated: false, was_killed: false });
+            }
+        }
+    }
+
+    /// Workers that are stopped by their limit could hear nothing, and what time is left is for saving their work: the
+    /// limit is lifted.
+    fn step_winding(&mut self, now: Instant) {
+        let Some(winding) = &mut self.winding else { return };
+        let kills = now >= winding.kill_at && !std::mem::replace(&mut winding.was_killed, now >= winding.kill_at);
+        let terminates =
+            now >= winding.terminate_at && !std::mem::replace(&mut winding.was_terminated, now >= winding.terminate_at);
+        self.workers.iter_mut().filter_map(|worker| worker.allowance.as_mut()).for_each(Allowance::lift);
+        for worker in self.workers.iter().filter(|worker| !worker.has_ended) {
+            if kills {
+                signal(worker.identity.pid, Signal::KILL);
+            } else if terminates {
+                signal(worker.identity.pid, Signal::TERM);
+                signal(worker.identity.pid, Signal::CONT);
+            }
+        }
+    }
+
+    fn living(&self) -> impl Iterator<Item = &Worker> {
+        self.workers.iter().filter(|worker| !worker.has_ended)
+    }
+
+    fn sample(&mut self, now: Instant) {
+        self.ending.usage = self.sampler.sample(now);
+        if now >= self.usage_written + USAGE_WRITTEN_EVERY {
+            self.usage_written = now;
+            warn_if_failed(self.dir.write_usage(&self.ending.usage));
+        }
+    }
+
+    /// Nobody is left, all output is written, and then it is over.
+    fn finish(mut self) -> Ending {
+        let groups: Vec<Group> =
+            (0..self.assignment.workers.len()).map(|rank| group_of(self.assignment, rank)).collect();
+        let leaders: Vec<Identity> = self.workers.iter().map(|worker| worker.identity).collect();
+        let mark = self.assignment.mark();
+        let kin = Kin { supervisor: Some(own_pid()), mark: &mark, leaders: &leaders, groups: &groups };
+        let reap = || while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {};
+        while !kin.sweep(SWEEP_PATIENCE, reap) {
+            tracing::warn!(run = %self.assignment.run, "some process cannot be killed yet");
+        }
+        reap();
+        self.workers.iter().for_each(|worker| worker.log.finish(LOG_PATIENCE));
+        groups.iter().for_each(Group::remove);
+        self.ending.usage = self.sampler.sample(Instant::now());
+        self.ending
+    }
+}
+
+/// To the worker's group; to the process alone as long as it has none. It was not waited for, so the number is its own.
+fn signal(pid: i32, what: Signal) {
+    let Some(pid) = Pid::from_raw(pid) else { return };
+    let sent = kill_process_group(pid, what).or_else(|_| kill_process(pid, what));
+    if let Err(error) = sent {
+        tracing::warn!(pid = pid.as_raw_nonzero().get(), %error, "cannot signal a worker");
+    }
+}
+
+fn exit_of(status: WaitStatus) -> Exit {
+    Exit { code: status.exit_status(), signal: status.terminating_signal() }
+}
+
+fn own_pid() -> i32 {
+    getpid().as_raw_nonzero().get()
+}
+
+/// A span as the clock takes it; longer than a year is a year, so that deadlines can be added up.
+fn duration(span: Span) -> Duration {
+    Duration::from_millis(span.as_millis().min(365 * 24 * 3_600_000))
+}
+
+/// What is merely noted for others must not end a run that could go on.
+fn warn_if_failed(noted: Result<(), ExecutorError>) {
+    if let Err(error) = noted {
+        tracing::warn!(%error, "a run goes on without a note");
+    }
+}

@@ -1,0 +1,67 @@
+//! Finding every process of a run, wherever it has gone, and leaving none of them.
+
+use std::collections::BTreeSet;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::cgroup::Group;
+use crate::process::{Identity, Process, descendants};
+
+/// By what the processes of a run are known.
+#[derive(Debug)]
+pub(crate) struct Kin<'a> {
+    /// The supervisor as long as it lives: whatever its descendants leave behind becomes its child.
+    pub(crate) supervisor: Option<i32>,
+    /// The line with the run's token, in the environment of all that did not clean theirs.
+    pub(crate) mark: &'a str,
+    /// Leaders of the workers' sessions.
+    pub(crate) leaders: &'a [Identity],
+    pub(crate) groups: &'a [Group],
+}
+
+impl Kin<'_> {
+    pub(crate) fn living(&self) -> Vec<Identity> {
+        let all = Process::all();
+        let mut known: BTreeSet<i32> = self.groups.iter().flat_map(Group::members).collect();
+        known.extend(
+            all.iter().filter(|it| self.in_session(it, &all) || it.carries(self.mark)).map(|it| it.identity.pid),
+        );
+        known.extend(self.supervisor);
+        let family = descendants(&all, &known);
+        known.extend(family);
+        let is_other = |pid: i32| pid > 1 && pid != std::process::id() as i32 && Some(pid) != self.supervisor;
+        let living = all.iter().filter(|it| !it.is_dead && known.contains(&it.identity.pid));
+        living.map(|it| it.identity).filter(|it| is_other(it.pid)).collect()
+    }
+
+    /// Kills until nobody is left, for as long as `patience` lasts; false if someone still lives then. `between` is
+    /// called before each look around.
+    pub(crate) fn sweep(&self, patience: Duration, mut between: impl FnMut()) -> bool {
+        let until = Instant::now() + patience;
+        loop {
+            between();
+            let living = self.living();
+            if living.is_empty() {
+                return true;
+            }
+            if Instant::now() > until {
+                return false;
+            }
+            for process in living {
+                if let Err(error) = process.signal(Signal::KILL) {
+                    tracing::warn!(pid = process.pid, %error, "cannot kill a process that was left behind");
+                }
+            }
+            sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// A session may outlive its leader. If another process has the leader's number now, the session is not ours.
+    fn in_session(&self, process: &Process, all: &[Process]) -> bool {
+        let Some(leader) = self.leaders.iter().find(|leader| leader.pid == process.session) else { return false };
+        let taken = all.iter().any(|it| it.identity.pid == leader.pid && it.identity != *leader);
+        !taken && process.identity.start >= leader.start
+    }
+}

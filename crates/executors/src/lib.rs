@@ -1,0 +1,164 @@
+//! The real worlds. For now there is one: this machine.
+//!
+//! An executor carries out orders and reports what it sees; it decides nothing. Every run is held by a supervisor, a
+//! process of its own, so that the service may restart, be upgraded or crash without harm to any job. All that the two
+//! know of each other is in files of the run's directory, and everything may be said or done twice.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use cluster::{Bytes, NodeId, Run, Span};
+use perf::Tuning;
+use serde::{Deserialize, Serialize};
+
+mod assignment;
+mod bell;
+mod cgroup;
+mod duty;
+mod ending;
+mod enforcement;
+mod environment;
+mod error;
+mod gang;
+mod kill;
+mod local;
+mod logs;
+mod lost;
+mod machine;
+mod news;
+mod nvidia;
+mod process;
+mod progress;
+mod run_dir;
+mod supervisor;
+mod usage;
+mod watch;
+mod worker;
+mod workers;
+
+pub use ending::{Ending, Exit, Usage};
+pub use enforcement::{CpuLimit, Enforcement};
+pub use error::ExecutorError;
+pub use local::Local;
+pub use machine::{AcceleratorDraft, Machine};
+pub use supervisor::supervise;
+pub use worker::become_worker;
+pub use workers::workers_of;
+
+/// What carries out the engine's commands. All methods return at once; what comes of them arrives as [`News`].
+pub trait Executor: Send {
+    /// Starts a run. The same run twice is harmless, also after it ended.
+    fn launch(&mut self, order: &LaunchOrder) -> Result<(), ExecutorError>;
+    /// Asks a run to end, and kills it once `grace` is over. A second, shorter grace shortens. Of an unknown run:
+    /// harmless.
+    fn stop(&mut self, run: Run, grace: Span) -> Result<(), ExecutorError>;
+    /// Tells a run its new batch size, without a restart.
+    fn retune(&mut self, run: Run, tuning: Tuning) -> Result<(), ExecutorError>;
+    /// What really runs, and what has ended and was not settled.
+    fn survey(&mut self) -> Result<Vec<Sighting>, ExecutorError>;
+    /// The end of the run is on record: surveys no longer show it. Its logs stay.
+    fn settle(&mut self, run: Run) -> Result<(), ExecutorError>;
+}
+
+/// What to run. Part of the journal.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Program {
+    /// Program and arguments; no shell looks at them.
+    pub command: Vec<String>,
+    pub workdir: PathBuf,
+    pub env: BTreeMap<String, String>,
+    /// Whom to run as; none is whoever the service runs as.
+    pub account: Option<Account>,
+    pub limits: Limits,
+    /// How long before SIGTERM the early notice, SIGUSR1, comes.
+    pub notice: Span,
+    pub job_name: String,
+    pub queue: String,
+}
+
+/// A user of the operating system.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Account {
+    pub uid: u32,
+    pub gid: u32,
+    pub name: String,
+    pub home: PathBuf,
+}
+
+/// Resource limits of each worker; none is as the service has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Limits {
+    /// In bytes.
+    pub address_space: Option<u64>,
+    pub open_files: Option<u64>,
+    /// Of the account, over all its runs: the kernel counts by user.
+    pub processes: Option<u64>,
+    /// In bytes.
+    pub core_file: Option<u64>,
+}
+
+/// Where one worker runs, and what of the node is its own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerPlace {
+    pub node: NodeId,
+    /// Index into the roles of the job.
+    pub role: u16,
+    pub devices: Vec<u8>,
+    /// Of each device; 1000 is the whole.
+    pub share_thousandths: u16,
+    pub millicores: u32,
+    /// Zero is no limit.
+    pub memory: Bytes,
+}
+
+/// One launch, complete.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LaunchOrder {
+    pub run: Run,
+    pub program: Arc<Program>,
+    /// In order of rank.
+    pub workers: Vec<WorkerPlace>,
+    /// From the service, for every worker; wins over the program's.
+    pub env: BTreeMap<String, String>,
+    /// A gang that is not whole by then is given up.
+    pub start_within: Span,
+    pub restarts: u32,
+    pub tuning: Option<Tuning>,
+}
+
+/// A run as a survey finds it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sighting {
+    pub run: Run,
+    pub stage: Stage,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Stage {
+    Starting,
+    Running,
+    Ended(Ending),
+}
+
+/// What an executor has seen. `Started` and `Ended` may come again after the service restarted, until the run is
+/// settled.
+#[derive(Debug, Clone, PartialEq)]
+pub enum News {
+    Started {
+        run: Run,
+    },
+    Ended {
+        run: Run,
+        ending: Ending,
+    },
+    /// Whole new lines of the run's progress file.
+    Progress {
+        run: Run,
+        lines: Vec<String>,
+    },
+    Usage {
+        run: Run,
+        usage: Usage,
+    },
+}

@@ -1,0 +1,290 @@
+//! The executor of this machine. It writes orders into files, starts a supervisor for each run, and lets a thread watch
+//! what comes of them; dropping it ends none of the runs.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ffi::OsString;
+use std::fs::{self, OpenOptions};
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::Sender;
+use std::thread::JoinHandle;
+
+use cluster::{ClaimId, Run, Span};
+use perf::Tuning;
+use rustix::process::Signal;
+
+use crate::assignment::{Assignment, WorkerAssignment, new_token};
+use crate::environment::{Surroundings, environment};
+use crate::lost::{end_if_lost, is_supervised};
+use crate::news::{self, Listener};
+use crate::run_dir::{RunDir, StopNote, checkpoint_dir, make_checkpoint_dir, make_data_dir};
+use crate::watch::{Shared, Watch};
+use crate::{CpuLimit, Enforcement, Executor, ExecutorError, LaunchOrder, Machine, News, Sighting, Stage};
+
+/// Ports given out last are not given out again, since their runs may not have taken them yet.
+const PORTS_REMEMBERED: usize = 256;
+
+/// This machine, as an executor.
+#[derive(Debug)]
+pub struct Local {
+    data_dir: PathBuf,
+    machine: Machine,
+    enforcement: Enforcement,
+    /// The words that start a supervisor; the run's directory follows them.
+    supervisor: Vec<OsString>,
+    service_environment: BTreeMap<String, String>,
+    ports: VecDeque<u16>,
+    shared: Arc<Shared>,
+    watch: Option<JoinHandle<()>>,
+}
+
+impl Local {
+    /// Takes up whatever runs in this data directory. How processor time is limited is probed, unless `MOIRA_CPU_LIMIT`
+    /// says it.
+    pub fn open(
+        data_dir: &Path,
+        machine: Machine,
+        supervisor: Vec<OsString>,
+        news: Sender<News>,
+    ) -> Result<Local, ExecutorError> {
+        Local::open_with(data_dir, machine, supervisor, news, CpuLimit::from_env()?)
+    }
+
+    pub fn open_with(
+        data_dir: &Path,
+        machine: Machine,
+        supervisor: Vec<OsString>,
+        news: Sender<News>,
+        limit: CpuLimit,
+    ) -> Result<Local, ExecutorError> {
+        make_data_dir(data_dir)?;
+        let data_dir = fs::canonicalize(data_dir).map_err(ExecutorError::file("find", data_dir))?;
+        let enforcement = Enforcement::choose(limit)?;
+        tracing::info!(?enforcement, "processor time of virtual devices is limited by this means");
+        let shared = Arc::new(Shared::default());
+        let watch = Watch {
+            data_dir: data_dir.clone(),
+            listener: Listener::open(&data_dir)?,
+            news,
+            shared: shared.clone(),
+            known: BTreeMap::new(),
+        };
+        let spawned = std::thread::Builder::new().name("watch".into()).spawn(|| watch.keep());
+        Ok(Local {
+            data_dir,
+            machine,
+            enforcement,
+            supervisor,
+            service_environment: std::env::vars_os()
+                .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+                .collect(),
+            ports: VecDeque::new(),
+            shared,
+            watch: Some(spawned.map_err(ExecutorError::system("start the thread that watches runs"))?),
+        })
+    }
+
+    pub fn enforcement(&self) -> &Enforcement {
+        &self.enforcement
+    }
+
+    /// Where a worker's output is, whether the run is settled or not. Older output is in files of the same name
+    /// followed by `.1` and `.2`.
+    pub fn log_path(data_dir: &Path, run: Run, worker: u32) -> PathBuf {
+        let settled = RunDir::settled(data_dir, run);
+        if settled.exists() { settled.log(worker) } else { RunDir::of(data_dir, run).log(worker) }
+    }
+
+    /// Where a job keeps its checkpoints, over all attempts.
+    pub fn checkpoint_dir(data_dir: &Path, claim: ClaimId) -> PathBuf {
+        checkpoint_dir(data_dir, claim)
+    }
+
+    fn assign(&mut self, order: &LaunchOrder) -> Result<Assignment, ExecutorError> {
+        self.check(order)?;
+        let token = new_token()?;
+        let port = self.free_port()?;
+        let around = Surroundings {
+            machine: &self.machine,
+            data_dir: &self.data_dir,
+            token: &token,
+            port,
+            service: &self.service_environment,
+        };
+        let worker = |rank: usize| WorkerAssignment {
+            role: order.workers[rank].role,
+            cores: self.machine.cores_of(&order.workers[rank]),
+            memory: order.workers[rank].memory,
+            environment: environment(order, rank, around),
+        };
+        let devices = order.workers.iter().flat_map(|it| it.devices.iter().map(|&device| (it.node, device)));
+        let gpus: BTreeSet<&str> = devices.filter_map(|(node, device)| self.machine.uuid(node, device)).collect();
+        Ok(Assignment {
+            run: order.run,
+            command: order.program.command.clone(),
+            workdir: order.program.workdir.clone(),
+            account: order.program.account.clone(),
+            limits: order.program.limits,
+            notice: order.program.notice,
+            start_within: order.start_within,
+            enforcement: self.enforcement.clone(),
+            workers: (0..order.workers.len()).map(worker).collect(),
+            gpus: gpus.into_iter().map(str::to_string).collect(),
+            supervisor: self.supervisor.clone(),
+            order: order.clone(),
+            token,
+        })
+    }
+
+    /// What no launch can be made of.
+    fn check(&self, order: &LaunchOrder) -> Result<(), ExecutorError> {
+        let refuse = |reason: String| Err(ExecutorError::Order { run: order.run, reason });
+        if order.program.command.is_empty() {
+            return refuse("there is no command".into());
+        }
+        let texts = order.program.command.iter().chain(order.program.env.values()).chain(order.env.values());
+        if texts.chain(order.program.env.keys()).chain(order.env.keys()).any(|text| text.contains('\0')) {
+            return refuse("the command or its environment holds a zero byte".into());
+        }
+        let names = order.program.env.keys().chain(order.env.keys());
+        if let Some(name) = names.into_iter().find(|name| name.is_empty() || name.contains('=')) {
+            return refuse(format!("`{name}` is no name of a variable"));
+        }
+        if order.workers.is_empty() {
+            return refuse("it has no workers".into());
+        }
+        for place in &order.workers {
+            if place.node.0 as usize >= self.machine.node_count() {
+                return refuse(format!("this machine has no {}", place.node));
+            }
+            if let Some(device) = place.devices.iter().find(|&&device| !self.machine.has(place.node, device)) {
+                return refuse(format!("{} has no device {device}", place.node));
+            }
+        }
+        Ok(())
+    }
+
+    /// A port for the workers to meet at. It is free now; nothing can promise that it stays so.
+    fn free_port(&mut self) -> Result<u16, ExecutorError> {
+        let draw = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
+        let mut port = 0;
+        for _ in 0..PORTS_REMEMBERED {
+            port = draw().map_err(ExecutorError::system("find a free port"))?.port();
+            if !self.ports.contains(&port) {
+                break;
+            }
+        }
+        self.ports.push_back(port);
+        if self.ports.len() > PORTS_REMEMBERED {
+            self.ports.pop_front();
+        }
+        Ok(port)
+    }
+
+    fn start_supervisor(&self, run: Run, dir: &RunDir) -> Result<(), ExecutorError> {
+        let path = dir.file("supervisor.log");
+        let log =
+            OpenOptions::new().create(true).append(true).open(&path).map_err(ExecutorError::file("open", &path))?;
+        let errors = log.try_clone().map_err(ExecutorError::file("open", &path))?;
+        let Some((program, arguments)) = self.supervisor.split_first() else {
+            return Err(ExecutorError::Order { run, reason: "no supervisor is configured".into() });
+        };
+        let child = Command::new(program)
+            .args(arguments)
+            .arg(dir.path())
+            .stdin(Stdio::null())
+            .stdout(log)
+            .stderr(errors)
+            .spawn()
+            .map_err(|source| ExecutorError::Supervisor { run, source })?;
+        self.shared.adopt(child);
+        Ok(())
+    }
+}
+
+impl Executor for Local {
+    fn launch(&mut self, order: &LaunchOrder) -> Result<(), ExecutorError> {
+        let run = order.run;
+        let dir = RunDir::of(&self.data_dir, run);
+        if RunDir::settled(&self.data_dir, run).exists() || dir.has_ended() || dir.supervisor()?.is_some() {
+            return Ok(());
+        }
+        if dir.assignment()?.is_none() {
+            let assignment = self.assign(order)?;
+            let account = order.program.account.as_ref();
+            make_checkpoint_dir(&checkpoint_dir(&self.data_dir, run.claim), account)?;
+            dir.make(account)?;
+            if let Some(tuning) = order.tuning {
+                dir.write_tuning(tuning, account)?;
+            }
+            dir.write_assignment(&assignment)?;
+        }
+        self.start_supervisor(run, &dir)
+    }
+
+    fn stop(&mut self, run: Run, grace: Span) -> Result<(), ExecutorError> {
+        let dir = RunDir::of(&self.data_dir, run);
+        if dir.assignment()?.is_none() || dir.has_ended() {
+            return Ok(());
+        }
+        let grace = dir.stop_note()?.map_or(grace, |earlier| earlier.grace.min(grace));
+        dir.write_stop(StopNote { grace })?;
+        match dir.supervisor()? {
+            Some(note) if is_supervised(&dir)? => {
+                note.identity.signal(Signal::USR2).map_err(|source| ExecutorError::Wake { run, source })?;
+                Ok(())
+            }
+            // The watch will find that it was lost.
+            Some(_) => Ok(()),
+            // It was never started, or is just starting. Either way it will find the note, and start no worker.
+            None => self.start_supervisor(run, &dir),
+        }
+    }
+
+    fn retune(&mut self, run: Run, tuning: Tuning) -> Result<(), ExecutorError> {
+        let dir = RunDir::of(&self.data_dir, run);
+        match dir.assignment()? {
+            Some(assignment) => dir.write_tuning(tuning, assignment.account.as_ref()),
+            None => Ok(()),
+        }
+    }
+
+    fn survey(&mut self) -> Result<Vec<Sighting>, ExecutorError> {
+        let sighting = |(run, dir): (Run, RunDir)| {
+            end_if_lost(&dir)?;
+            let stage = match dir.ending()? {
+                Some(ending) => Stage::Ended(ending),
+                None if dir.has_started() => Stage::Running,
+                None => Stage::Starting,
+            };
+            Ok(Sighting { run, stage })
+        };
+        RunDir::all(&self.data_dir)?.into_iter().map(sighting).collect()
+    }
+
+    fn settle(&mut self, run: Run) -> Result<(), ExecutorError> {
+        let (dir, settled) = (RunDir::of(&self.data_dir, run), RunDir::settled(&self.data_dir, run));
+        if !dir.exists() {
+            return Ok(());
+        }
+        if !dir.has_ended() {
+            return Err(ExecutorError::NotEnded { run });
+        }
+        fs::rename(dir.path(), settled.path()).map_err(ExecutorError::file("put away", dir.path()))
+    }
+}
+
+impl Drop for Local {
+    /// The watch ends; the runs go on.
+    fn drop(&mut self) {
+        self.shared.is_closing.store(true, Ordering::Relaxed);
+        news::tell(&self.data_dir, Run { claim: ClaimId(u32::MAX), attempt: u32::MAX }, "closing");
+        if let Some(watch) = self.watch.take() {
+            // A watch that panicked has said so itself.
+            let _ = watch.join();
+        }
+    }
+}

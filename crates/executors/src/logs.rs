@@ -1,0 +1,187 @@
+//! What a worker prints, kept in files of bounded size. Whatever happens to the files, the worker is not disturbed: what
+//! cannot be written is counted, and said once writing works again.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::Duration;
+
+use crate::ExecutorError;
+
+/// A log that has reached this size is put aside.
+const FULL: u64 = 10 << 20;
+/// How many logs that were put aside are kept.
+const KEPT: u32 = 2;
+
+/// Copies from a pipe to a log until nobody writes to the pipe any more.
+#[derive(Debug)]
+pub(crate) struct Pump {
+    done: Receiver<()>,
+}
+
+impl Pump {
+    pub(crate) fn start(mut source: io::PipeReader, path: PathBuf) -> Result<Pump, ExecutorError> {
+        let (sender, done) = channel();
+        let copy = move || {
+            let mut log = Log::new(path, FULL);
+            let mut buffer = vec![0; 64 << 10];
+            loop {
+                match source.read(&mut buffer) {
+                    Ok(0) => break,
+                    Ok(count) => log.write(&buffer[..count]),
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Err(error) => {
+                        tracing::warn!(%error, "cannot read the output of a worker");
+                        break;
+                    }
+                }
+            }
+            // Nobody waits any more if the patience of `finish` was shorter.
+            let _ = sender.send(());
+        };
+        let spawned = thread::Builder::new().name("log".into()).spawn(copy);
+        spawned.map(|_| Pump { done }).map_err(ExecutorError::system("start a thread for logs"))
+    }
+
+    /// Waits until all output is in the log. Someone outside the run may hold the pipe open, hence the patience.
+    pub(crate) fn finish(&self, patience: Duration) {
+        let _ = self.done.recv_timeout(patience);
+    }
+}
+
+#[derive(Debug)]
+struct Log {
+    path: PathBuf,
+    full: u64,
+    file: Option<File>,
+    lost: u64,
+    reason: String,
+}
+
+impl Log {
+    fn new(path: PathBuf, full: u64) -> Log {
+        Log { path, full, file: None, lost: 0, reason: String::new() }
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        let mut rest = bytes;
+        if let Err(error) = self.try_write(&mut rest) {
+            self.lost += rest.len() as u64;
+            self.reason = error.to_string();
+            self.file = None;
+        }
+    }
+
+    /// Leaves in `rest` what was not written.
+    fn try_write(&mut self, rest: &mut &[u8]) -> io::Result<()> {
+        self.open()?;
+        if self.lost > 0 {
+            let line = format!("\n[moira: {} bytes of output were lost here: {}]\n", self.lost, self.reason);
+            self.append(&mut line.as_bytes())?;
+            self.lost = 0;
+        }
+        self.append(rest)
+    }
+
+    fn append(&mut self, rest: &mut &[u8]) -> io::Result<()> {
+        while !rest.is_empty() {
+            let Some(file) = &mut self.file else { return self.open() };
+            match file.write(rest) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => *rest = &rest[count..],
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes sure that the open file is the one of that name, and is not full.
+    fn open(&mut self) -> io::Result<()> {
+        if let Some(file) = &self.file {
+            let open = file.metadata()?;
+            let named =
+                fs::metadata(&self.path).ok().filter(|named| (named.dev(), named.ino()) == (open.dev(), open.ino()));
+            match named {
+                Some(named) if named.len() < self.full => return Ok(()),
+                Some(_) => self.put_aside()?,
+                None => {}
+            }
+        }
+        if let Some(dir) = self.path.parent() {
+            fs::create_dir_all(dir)?;
+        }
+        self.file = Some(OpenOptions::new().create(true).append(true).mode(0o600).open(&self.path)?);
+        Ok(())
+    }
+
+    fn put_aside(&self) -> io::Result<()> {
+        for number in (1..KEPT).rev() {
+            let (younger, older) = (numbered(&self.path, number), numbered(&self.path, number + 1));
+            match fs::rename(younger, older) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                Ok(()) | Err(_) => {}
+            }
+        }
+        fs::rename(&self.path, numbered(&self.path, 1))
+    }
+}
+
+fn numbered(path: &Path, number: u32) -> PathBuf {
+    let mut name = path.as_os_str().to_os_string();
+    name.push(format!(".{number}"));
+    name.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn log(dir: &Path) -> Log {
+        Log::new(dir.join("logs/worker-0.log"), 10)
+    }
+
+    fn text(dir: &Path, name: &str) -> String {
+        fs::read_to_string(dir.join("logs").join(name)).unwrap_or_default()
+    }
+
+    #[test]
+    fn a_full_log_is_put_aside_and_two_of_those_are_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut log = log(dir.path());
+        for line in ["first line\n", "second line\n", "third line\n", "fourth line\n"] {
+            log.write(line.as_bytes());
+        }
+        let names = ["worker-0.log", "worker-0.log.1", "worker-0.log.2", "worker-0.log.3"];
+        assert_eq!(names.map(|name| text(dir.path(), name)), ["fourth line\n", "third line\n", "second line\n", ""]);
+    }
+
+    #[test]
+    fn a_directory_that_disappears_is_made_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut log = log(dir.path());
+        log.write(b"before\n");
+        fs::remove_dir_all(dir.path().join("logs")).unwrap();
+        log.write(b"after\n");
+        assert_eq!(text(dir.path(), "worker-0.log"), "after\n");
+    }
+
+    #[test]
+    fn lost_output_is_counted_and_said() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut log = log(dir.path());
+        fs::write(dir.path().join("logs"), "in the way").unwrap();
+        log.write(b"12345");
+        log.write(b"678");
+        fs::remove_file(dir.path().join("logs")).unwrap();
+        log.write(b"on\n");
+        let text = text(dir.path(), "worker-0.log");
+        assert!(
+            text.starts_with("\n[moira: 8 bytes of output were lost here: ") && text.ends_with("]\non\n"),
+            "{text}"
+        );
+    }
+}

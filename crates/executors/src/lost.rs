@@ -1,0 +1,47 @@
+//! Runs whose supervisor died without writing down an end: killed, or gone with a crash of the machine.
+
+use std::time::Duration;
+
+use crate::cgroup::Group;
+use crate::gang::group_of;
+use crate::kill::Kin;
+use crate::process::boot_id;
+use crate::run_dir::RunDir;
+use crate::{Ending, ExecutorError, Exit};
+
+/// What cannot be killed by then is tried again at the next look.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Whether a supervisor holds the run now.
+pub(crate) fn is_supervised(dir: &RunDir) -> Result<bool, ExecutorError> {
+    Ok(dir.supervisor()?.is_some_and(|note| note.boot == boot_id() && note.identity.lives()))
+}
+
+/// If the run had a supervisor and it died: kills what is left of the run and writes down its end. True if so.
+pub(crate) fn end_if_lost(dir: &RunDir) -> Result<bool, ExecutorError> {
+    let Some(note) = dir.supervisor()? else { return Ok(false) };
+    if is_supervised(dir)? || dir.has_ended() {
+        return Ok(false);
+    }
+    let Some(_lock) = dir.try_lock()? else { return Ok(false) };
+    // It may have written down the end between our looking for it and its going.
+    let Some(assignment) = dir.assignment()?.filter(|_| !dir.has_ended()) else { return Ok(false) };
+    let groups: Vec<Group> = (0..assignment.workers.len()).map(|rank| group_of(&assignment, rank)).collect();
+    if note.boot == boot_id() {
+        let mark = assignment.mark();
+        let kin = Kin { supervisor: None, mark: &mark, leaders: &dir.workers()?, groups: &groups };
+        if !kin.sweep(PATIENCE, || ()) {
+            return Ok(false);
+        }
+        groups.iter().for_each(Group::remove);
+    }
+    dir.write_ending(&Ending {
+        started: dir.has_started(),
+        told_to_stop: dir.stop_note()?.is_some(),
+        exits: vec![Exit::default(); assignment.workers.len()],
+        failed_first: None,
+        trouble: Some("its supervisor was lost".into()),
+        usage: dir.usage()?.unwrap_or_default(),
+    })?;
+    Ok(true)
+}

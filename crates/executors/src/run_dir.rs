@@ -1,0 +1,303 @@
+//! The directory of a run: which files there are and how they are written. Files replace each other whole, so a reader
+//! never sees half of one, and what must survive a power cut is on the disk before anyone relies on it.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use cluster::{ClaimId, Run, Span};
+use perf::Tuning;
+use rustix::fs::{FlockOperation, flock};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::assignment::Assignment;
+use crate::process::Identity;
+use crate::{Account, Ending, ExecutorError, Usage};
+
+#[derive(Debug, Clone)]
+pub(crate) struct RunDir {
+    path: PathBuf,
+}
+
+/// Who holds the run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct SupervisorNote {
+    pub(crate) identity: Identity,
+    pub(crate) boot: String,
+    pub(crate) token: String,
+}
+
+/// The wish that a run should end.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub(crate) struct StopNote {
+    pub(crate) grace: Span,
+}
+
+/// A tuning in the words of the progress protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+struct TuningNote {
+    batch_size: u32,
+    accumulation: u32,
+}
+
+impl RunDir {
+    pub(crate) fn at(path: &Path) -> RunDir {
+        RunDir { path: path.to_path_buf() }
+    }
+
+    pub(crate) fn of(data_dir: &Path, run: Run) -> RunDir {
+        RunDir { path: data_dir.join("runs").join(name_of(run)) }
+    }
+
+    pub(crate) fn settled(data_dir: &Path, run: Run) -> RunDir {
+        RunDir { path: data_dir.join("done").join(name_of(run)) }
+    }
+
+    /// All runs that are not settled.
+    pub(crate) fn all(data_dir: &Path) -> Result<Vec<(Run, RunDir)>, ExecutorError> {
+        let runs = data_dir.join("runs");
+        let entries = fs::read_dir(&runs).map_err(ExecutorError::file("list", &runs))?;
+        let mut found: Vec<(Run, RunDir)> = entries
+            .flatten()
+            .filter_map(|entry| Some((run_named(entry.file_name().to_str()?)?, RunDir::at(&entry.path()))))
+            .filter(|(_, dir)| dir.file("run.json").exists())
+            .collect();
+        found.sort_by_key(|(run, _)| *run);
+        Ok(found)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn exists(&self) -> bool {
+        self.path.exists()
+    }
+
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// The data directory it lies in: two levels up.
+    pub(crate) fn data_dir(&self) -> &Path {
+        self.path.parent().and_then(Path::parent).unwrap_or(Path::new("."))
+    }
+
+    pub(crate) fn log(&self, worker: u32) -> PathBuf {
+        self.path.join("logs").join(format!("worker-{worker}.log"))
+    }
+
+    /// Makes the directory with the files the job itself writes, which belong to its account.
+    pub(crate) fn make(&self, account: Option<&Account>) -> Result<(), ExecutorError> {
+        make_dir(&self.path, 0o711)?;
+        make_dir(&self.file("logs"), 0o700)?;
+        let progress = self.file("progress.jsonl");
+        let open = OpenOptions::new().create(true).append(true).mode(0o600).open(&progress);
+        open.map_err(ExecutorError::file("make", &progress))?;
+        own(&progress, account)
+    }
+
+    pub(crate) fn assignment(&self) -> Result<Option<Assignment>, ExecutorError> {
+        read(&self.file("run.json"))
+    }
+
+    /// Secrets may be in the environment: nobody else reads this file.
+    pub(crate) fn write_assignment(&self, assignment: &Assignment) -> Result<(), ExecutorError> {
+        write_durably(&self.file("run.json"), assignment)
+    }
+
+    /// The lock every supervisor holds as long as it lives; none if another has it.
+    pub(crate) fn try_lock(&self) -> Result<Option<File>, ExecutorError> {
+        let path = self.file("lock");
+        let open = OpenOptions::new().create(true).append(true).mode(0o600).open(&path);
+        let file = open.map_err(ExecutorError::file("open", &path))?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(file)),
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+            Err(error) => Err(ExecutorError::file("lock", &path)(error.into())),
+        }
+    }
+
+    pub(crate) fn supervisor(&self) -> Result<Option<SupervisorNote>, ExecutorError> {
+        read(&self.file("supervisor.json"))
+    }
+
+    pub(crate) fn write_supervisor(&self, note: &SupervisorNote) -> Result<(), ExecutorError> {
+        write_durably(&self.file("supervisor.json"), note)
+    }
+
+    /// The leaders of the workers' sessions, by rank.
+    pub(crate) fn workers(&self) -> Result<Vec<Identity>, ExecutorError> {
+        Ok(read(&self.file("workers.json"))?.unwrap_or_default())
+    }
+
+    pub(crate) fn write_workers(&self, workers: &[Identity]) -> Result<(), ExecutorError> {
+        write(&self.file("workers.json"), &workers)
+    }
+
+    pub(crate) fn has_started(&self) -> bool {
+        self.file("started").exists()
+    }
+
+    pub(crate) fn mark_started(&self) -> Result<(), ExecutorError> {
+        write(&self.file("started"), &true)
+    }
+
+    pub(crate) fn ending(&self) -> Result<Option<Ending>, ExecutorError> {
+        read(&self.file("exit.json"))
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.file("exit.json").exists()
+    }
+
+    pub(crate) fn write_ending(&self, ending: &Ending) -> Result<(), ExecutorError> {
+        write_durably(&self.file("exit.json"), ending)
+    }
+
+    pub(crate) fn usage(&self) -> Result<Option<Usage>, ExecutorError> {
+        read(&self.file("usage.json"))
+    }
+
+    pub(crate) fn write_usage(&self, usage: &Usage) -> Result<(), ExecutorError> {
+        write(&self.file("usage.json"), usage)
+    }
+
+    pub(crate) fn stop_note(&self) -> Result<Option<StopNote>, ExecutorError> {
+        read(&self.file("stop.json"))
+    }
+
+    pub(crate) fn write_stop(&self, note: StopNote) -> Result<(), ExecutorError> {
+        write_durably(&self.file("stop.json"), &note)
+    }
+
+    pub(crate) fn write_tuning(&self, tuning: Tuning, account: Option<&Account>) -> Result<(), ExecutorError> {
+        let note = TuningNote { batch_size: tuning.local, accumulation: tuning.accumulations };
+        let path = self.file("tuning.json");
+        let fresh = self.file("tuning.json.new");
+        write(&fresh, &note)?;
+        own(&fresh, account)?;
+        fs::rename(&fresh, &path).map_err(ExecutorError::file("replace", &path))
+    }
+}
+
+pub(crate) fn name_of(run: Run) -> String {
+    format!("{}.{}", run.claim, run.attempt)
+}
+
+pub(crate) fn run_named(name: &str) -> Option<Run> {
+    let (claim, attempt) = name.split_once('.')?;
+    Some(Run { claim: ClaimId(claim.parse().ok()?), attempt: attempt.parse().ok()? })
+}
+
+pub(crate) fn make_dir(path: &Path, mode: u32) -> Result<(), ExecutorError> {
+    let made = fs::DirBuilder::new().recursive(true).mode(mode).create(path);
+    made.map_err(ExecutorError::file("make", path))
+}
+
+/// Hands a file to the account. A service that is not root can only run jobs as itself, and owns the file already.
+pub(crate) fn own(path: &Path, account: Option<&Account>) -> Result<(), ExecutorError> {
+    match account {
+        Some(account) if rustix::process::geteuid().is_root() => {
+            std::os::unix::fs::chown(path, Some(account.uid), Some(account.gid))
+                .map_err(ExecutorError::file("hand over", path))
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, ExecutorError> {
+    match fs::read(path) {
+        Ok(bytes) => serde_json::from_slice(&bytes)
+            .map(Some)
+            .map_err(|source| ExecutorError::Malformed { path: path.to_path_buf(), source }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(ExecutorError::file("read", path)(error)),
+    }
+}
+
+fn write<T: Serialize>(path: &Path, value: &T) -> Result<(), ExecutorError> {
+    replace(path, value, false)
+}
+
+fn write_durably<T: Serialize>(path: &Path, value: &T) -> Result<(), ExecutorError> {
+    replace(path, value, true)
+}
+
+fn replace<T: Serialize>(path: &Path, value: &T, durable: bool) -> Result<(), ExecutorError> {
+    let bytes =
+        serde_json::to_vec(value).map_err(|source| ExecutorError::Malformed { path: path.to_path_buf(), source })?;
+    let parent = path.parent().unwrap_or(Path::new("."));
+    make_dir(parent, 0o711)?;
+    let mut fresh = path.as_os_str().to_os_string();
+    fresh.push(format!(".{}.tmp", std::process::id()));
+    let fresh = PathBuf::from(fresh);
+    let written = (|| {
+        let mut file = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&fresh)?;
+        file.write_all(&bytes)?;
+        if durable {
+            file.sync_all()?;
+        }
+        fs::rename(&fresh, path)?;
+        if durable { File::open(parent)?.sync_all() } else { Ok(()) }
+    })();
+    if written.is_err() {
+        // Half a file only takes space, which may be what is missing.
+        let _ = fs::remove_file(&fresh);
+    }
+    written.map_err(ExecutorError::file("write", path))
+}
+
+/// The data directory, with all that an executor keeps in it. Accounts must be able to pass through to what is theirs.
+pub(crate) fn make_data_dir(data_dir: &Path) -> Result<(), ExecutorError> {
+    for dir in [data_dir.to_path_buf(), data_dir.join("runs"), data_dir.join("done"), data_dir.join("checkpoints")] {
+        make_dir(&dir, 0o711)?;
+    }
+    Ok(())
+}
+
+/// Where the job with this claim keeps its checkpoints, whatever the attempt.
+pub(crate) fn checkpoint_dir(data_dir: &Path, claim: ClaimId) -> PathBuf {
+    data_dir.join("checkpoints").join(claim.to_string())
+}
+
+pub(crate) fn make_checkpoint_dir(path: &Path, account: Option<&Account>) -> Result<(), ExecutorError> {
+    make_dir(path, 0o700)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o700)).map_err(ExecutorError::file("make", path))?;
+    own(path, account)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_has_the_name_of_its_directory() {
+        let run = Run { claim: ClaimId(7), attempt: 2 };
+        assert_eq!(name_of(run), "7.2");
+        assert_eq!(run_named("7.2"), Some(run));
+        assert_eq!(run_named("7.2.old"), None);
+    }
+
+    #[test]
+    fn a_lock_is_held_once() {
+        let data = tempfile::tempdir().unwrap();
+        let dir = RunDir::of(data.path(), Run { claim: ClaimId(1), attempt: 0 });
+        dir.make(None).unwrap();
+        let held = dir.try_lock().unwrap();
+        assert!(held.is_some() && dir.try_lock().unwrap().is_none());
+        drop(held);
+        assert!(dir.try_lock().unwrap().is_some());
+    }
+
+    #[test]
+    fn a_file_that_is_no_json_is_named() {
+        let data = tempfile::tempdir().unwrap();
+        let dir = RunDir::of(data.path(), Run { claim: ClaimId(1), attempt: 0 });
+        dir.make(None).unwrap();
+        fs::write(dir.file("exit.json"), "{").unwrap();
+        assert!(dir.ending().unwrap_err().to_string().ends_with("runs/1.0/exit.json"));
+    }
+}

@@ -1,0 +1,49 @@
+//! The process that holds one run: it takes the run's lock, becomes the parent of whatever the workers leave behind, and
+//! writes down the end. It knows nothing of the service but the run's directory.
+
+use std::path::Path;
+use std::thread::sleep;
+use std::time::Duration;
+
+use rustix::process::{getpid, set_child_subreaper, setsid};
+
+use crate::bell::Bell;
+use crate::process::{Identity, boot_id};
+use crate::run_dir::{RunDir, SupervisorNote};
+use crate::{Ending, ExecutorError, gang, news};
+
+const WRITE_AGAIN_AFTER: Duration = Duration::from_secs(1);
+
+/// Holds the run in this directory until it has ended. Leaves at once, without an error, if another supervisor has it or
+/// had it.
+pub fn supervise(run_dir: &Path) -> Result<(), ExecutorError> {
+    let dir = RunDir::at(run_dir);
+    if !dir.exists() {
+        return Ok(());
+    }
+    let Some(_lock) = dir.try_lock()? else { return Ok(()) };
+    if dir.has_ended() || dir.supervisor()?.is_some() {
+        return Ok(());
+    }
+    let Some(assignment) = dir.assignment()? else { return Ok(()) };
+    // Whoever leads a session already has no terminal to lose.
+    let _ = setsid();
+    set_child_subreaper(Some(getpid())).map_err(ExecutorError::system("become the parent of orphans"))?;
+    // Whoever finds the note may send signals: there must be handlers by then.
+    let bell = Bell::hang()?;
+    let pid = getpid().as_raw_nonzero().get();
+    let identity = Identity::of(pid).ok_or(rustix::io::Errno::SRCH).map_err(ExecutorError::system("read /proc"))?;
+    dir.write_supervisor(&SupervisorNote { identity, boot: boot_id(), token: assignment.token.clone() })?;
+    let ending = gang::hold(&dir, &assignment, &bell);
+    write_down(&dir, &ending);
+    news::tell(dir.data_dir(), assignment.run, "ended");
+    Ok(())
+}
+
+/// An end that is not written down would be lost with this process; a full disk will not be full for ever.
+fn write_down(dir: &RunDir, ending: &Ending) {
+    while let Err(error) = dir.write_ending(ending) {
+        tracing::error!(%error, "cannot write down the end of a run; trying again");
+        sleep(WRITE_AGAIN_AFTER);
+    }
+}

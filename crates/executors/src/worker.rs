@@ -1,0 +1,161 @@
+//! The last step before the user's command: a fresh process takes its limits, its account and its environment, and
+//! becomes the worker. Until then its standard input is a pipe to the supervisor: that it closes says that the worker is
+//! up, and a message in it says why it is not.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
+
+use rustix::process::{
+    Gid, Resource, Rlimit, Signal, Uid, getppid, getrlimit, set_parent_process_death_signal, setrlimit, setsid,
+};
+use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+use serde::{Deserialize, Serialize};
+
+use crate::assignment::Assignment;
+use crate::gang::group_of;
+use crate::run_dir::RunDir;
+use crate::{Account, Limits};
+
+/// The shell's codes for a command that is not there, and for one that cannot be run.
+const NOT_FOUND: u8 = 127;
+pub(crate) const CANNOT_RUN: u8 = 126;
+
+/// Why a worker did not get as far as the user's command.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct StartFailure {
+    pub(crate) code: u8,
+    pub(crate) reason: String,
+}
+
+/// Turns this process into worker `rank` of the run. Returns only if that fails; the supervisor then knows why.
+pub fn become_worker(run_dir: &Path, rank: u32) -> ExitCode {
+    let status = rustix::io::fcntl_dupfd_cloexec(io::stdin().as_fd(), 3).map(File::from);
+    let failure = prepare(run_dir, rank).map_or_else(|failure| failure, run);
+    let told = status
+        .map_err(io::Error::from)
+        .and_then(|mut status| status.write_all(&serde_json::to_vec(&failure).map_err(io::Error::other)?));
+    if let Err(error) = told {
+        tracing::error!(%error, reason = failure.reason, "cannot tell the supervisor why a worker does not start");
+    }
+    ExitCode::from(failure.code)
+}
+
+impl StartFailure {
+    pub(crate) fn new(doing: &str, error: impl Into<io::Error>) -> StartFailure {
+        StartFailure { code: CANNOT_RUN, reason: format!("{doing}: {}", plain(&error.into())) }
+    }
+}
+
+/// All but the command itself, in an order in which each step may still be taken.
+fn prepare(run_dir: &Path, rank: u32) -> Result<Assignment, StartFailure> {
+    setsid().map_err(|error| StartFailure::new("cannot begin a session", error))?;
+    let dir = RunDir::at(run_dir);
+    let unreadable = |error: crate::ExecutorError| StartFailure { code: CANNOT_RUN, reason: error.to_string() };
+    let missing =
+        |what: &str| StartFailure { code: CANNOT_RUN, reason: format!("{what} is not in the run's directory") };
+    let mut assignment = dir.assignment().map_err(unreadable)?.ok_or_else(|| missing("run.json"))?;
+    let supervisor = dir.supervisor().map_err(unreadable)?.ok_or_else(|| missing("supervisor.json"))?;
+    if rank as usize >= assignment.workers.len() {
+        return Err(missing(&format!("worker {rank}")));
+    }
+    let join = group_of(&assignment, rank as usize).join();
+    join.map_err(|error| StartFailure::new("cannot enter its control group", error))?;
+    limit(assignment.limits)?;
+    if let Some(account) = &assignment.account {
+        become_account(account)?;
+    }
+    // Only now: a change of account takes the signal back.
+    set_parent_process_death_signal(Some(Signal::KILL))
+        .map_err(|error| StartFailure::new("cannot tie it to its supervisor", error))?;
+    if getppid().map(|parent| parent.as_raw_nonzero().get()) != Some(supervisor.identity.pid) {
+        return Err(StartFailure { code: CANNOT_RUN, reason: "its supervisor is gone".into() });
+    }
+    let workdir = &assignment.workdir;
+    std::env::set_current_dir(workdir)
+        .map_err(|error| StartFailure::new(&format!("cannot enter `{}`", workdir.display()), error))?;
+    assignment.workers = vec![assignment.workers.swap_remove(rank as usize)];
+    Ok(assignment)
+}
+
+/// Becomes the user's command; this returns only if there is no way to.
+fn run(assignment: Assignment) -> StartFailure {
+    let Some((program, arguments)) = assignment.command.split_first() else {
+        return StartFailure { code: CANNOT_RUN, reason: "there is no command".into() };
+    };
+    let mut command = Command::new(program);
+    command.args(arguments).env_clear().envs(&assignment.workers[0].environment).stdin(Stdio::null());
+    // Last, since this process itself may need more than the job is allowed.
+    if let Err(failure) = limit_one(Resource::As, "address space", assignment.limits.address_space) {
+        return failure;
+    }
+    let error = command.exec();
+    let code = if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { CANNOT_RUN };
+    StartFailure { code, reason: format!("`{program}`: {}", plain(&error)) }
+}
+
+fn limit(limits: Limits) -> Result<(), StartFailure> {
+    limit_one(Resource::Nofile, "open files", limits.open_files)?;
+    limit_one(Resource::Nproc, "processes", limits.processes)?;
+    limit_one(Resource::Core, "core file", limits.core_file)
+}
+
+/// A limit that is stricter already stays.
+fn limit_one(resource: Resource, name: &str, limit: Option<u64>) -> Result<(), StartFailure> {
+    let Some(limit) = limit else { return Ok(()) };
+    let limit = getrlimit(resource).maximum.map_or(limit, |maximum| limit.min(maximum));
+    setrlimit(resource, Rlimit { current: Some(limit), maximum: Some(limit) })
+        .map_err(|error| StartFailure::new(&format!("cannot limit {name} to {limit}"), error))
+}
+
+/// This process has one thread, so what is set for the thread is set for the process.
+fn become_account(account: &Account) -> Result<(), StartFailure> {
+    let uid = Uid::from_raw(account.uid);
+    let gid = Gid::from_raw(account.gid);
+    if rustix::process::geteuid() == uid && rustix::process::getegid() == gid {
+        return Ok(());
+    }
+    let mut groups = vec![gid];
+    groups.extend(further_groups(&account.name, &fs::read_to_string("/etc/group").unwrap_or_default()));
+    set_thread_groups(&groups)
+        .and_then(|()| set_thread_res_gid(gid, gid, gid))
+        .and_then(|()| set_thread_res_uid(uid, uid, uid))
+        .map_err(|error| StartFailure::new(&format!("cannot become user `{}`", account.name), error))
+}
+
+/// The groups that name the user, such as those that may open the GPUs.
+fn further_groups(user: &str, groups: &str) -> Vec<Gid> {
+    let of_line = |line: &str| {
+        let fields: Vec<&str> = line.split(':').collect();
+        let names = fields.get(3)?.split(',').any(|member| member == user);
+        fields.get(2)?.parse().ok().filter(|_| names).map(Gid::from_raw)
+    };
+    groups.lines().filter_map(of_line).collect()
+}
+
+/// The words of the operating system without the number behind them.
+fn plain(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error ").next().unwrap_or_default().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_has_the_groups_that_name_it() {
+        let groups = "root:x:0:\nvideo:x:44:ada,bob\nrender:x:105:bob\nbad line\n";
+        assert_eq!(further_groups("ada", groups), [Gid::from_raw(44)]);
+        assert_eq!(further_groups("bob", groups).len(), 2);
+    }
+
+    #[test]
+    fn errors_are_said_in_words() {
+        let failure = StartFailure::new("cannot enter `/x`", io::Error::from_raw_os_error(2));
+        assert_eq!(failure.reason, "cannot enter `/x`: No such file or directory");
+    }
+}

@@ -1,0 +1,690 @@
+//! The executor of this machine with real processes: whatever happens to them, to the supervisor or to the service, the
+//! end is told once and nothing is left.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use cluster::{Bytes, ClaimId, NodeId, Run, Span};
+use executors::{
+    AcceleratorDraft, Account, CpuLimit, Ending, Enforcement, Executor, Exit, LaunchOrder, Limits, Local, Machine,
+    News, Program, Sighting, Stage, WorkerPlace,
+};
+use perf::Tuning;
+use rustix::process::{Pid, Signal, geteuid, kill_process};
+
+const RUN: Run = Run { claim: ClaimId(7), attempt: 0 };
+const PATIENCE: Duration = Duration::from_secs(20);
+const TERMINATED: Exit = Exit { code: None, signal: Some(15) };
+const KILLED: Exit = Exit { code: None, signal: Some(9) };
+
+/// A service of its own, with its own data directory.
+struct Bench {
+    local: Option<Local>,
+    news: Receiver<News>,
+    limit: CpuLimit,
+    /// Last, since it must outlive the service.
+    data: tempfile::TempDir,
+}
+
+impl Bench {
+    fn new() -> Bench {
+        Bench::with(CpuLimit::None)
+    }
+
+    fn with(limit: CpuLimit) -> Bench {
+        Bench::at(tempfile::tempdir().unwrap(), limit)
+    }
+
+    fn at(data: tempfile::TempDir, limit: CpuLimit) -> Bench {
+        // Other users must be able to pass through to what is theirs.
+        fs::set_permissions(data.path(), fs::Permissions::from_mode(0o711)).unwrap();
+        let (local, news) = open(data.path(), limit, supervisor());
+        Bench { data, limit, local: Some(local), news }
+    }
+
+    fn restart(&mut self) {
+        self.reopen_with(supervisor());
+    }
+
+    fn reopen_with(&mut self, supervisor: Vec<OsString>) {
+        self.crash();
+        let (local, news) = open(self.data.path(), self.limit, supervisor);
+        (self.local, self.news) = (Some(local), news);
+    }
+
+    /// The service is gone; its runs are not.
+    fn crash(&mut self) {
+        self.local = None;
+    }
+
+    fn local(&mut self) -> &mut Local {
+        self.local.as_mut().expect("the service runs")
+    }
+
+    fn run(&mut self, order: &LaunchOrder) -> Ending {
+        self.local().launch(order).unwrap();
+        self.ending()
+    }
+
+    fn start(&mut self, order: &LaunchOrder) {
+        self.local().launch(order).unwrap();
+        self.wait_for("the start", |news| matches!(news, News::Started { .. }).then_some(()));
+    }
+
+    fn ending(&mut self) -> Ending {
+        self.wait_for("the end", |news| match news {
+            News::Ended { run: RUN, ending } => Some(ending),
+            _ => None,
+        })
+    }
+
+    fn wait_for<T>(&mut self, what: &str, mut wanted: impl FnMut(News) -> Option<T>) -> T {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let patience = until.saturating_duration_since(Instant::now());
+            let news = self.news.recv_timeout(patience).unwrap_or_else(|_| panic!("{what} did not come"));
+            if let Some(found) = wanted(news) {
+                return found;
+            }
+        }
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.data.path().join("runs/7.0").join(name)
+    }
+
+    fn log(&self, worker: u32) -> String {
+        fs::read_to_string(Local::log_path(self.data.path(), RUN, worker)).unwrap_or_default()
+    }
+
+    /// Waits until the job has written this file, and returns what is in it.
+    fn appears(&self, path: &Path) -> String {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            match fs::read_to_string(path) {
+                Ok(text) if text.ends_with('\n') => return text,
+                _ if Instant::now() > until => panic!("{} does not appear", path.display()),
+                _ => sleep(Duration::from_millis(10)),
+            }
+        }
+    }
+
+    /// The processes of the run, known by its token; zombies have no environment any more.
+    fn processes(&self) -> Vec<i32> {
+        let order = fs::read_to_string(self.file("run.json")).unwrap();
+        let order: serde_json::Value = serde_json::from_str(&order).unwrap();
+        let mark = format!("MOIRA_RUN_TOKEN={}", order["token"].as_str().unwrap());
+        let carries = |pid: &i32| {
+            let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            environment.split(|&byte| byte == 0).any(|line| line == mark.as_bytes())
+        };
+        let all = fs::read_dir("/proc").unwrap().flatten();
+        all.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(carries).collect()
+    }
+
+    fn supervisor(&self) -> Pid {
+        let note = fs::read_to_string(self.file("supervisor.json")).unwrap();
+        let note: serde_json::Value = serde_json::from_str(&note).unwrap();
+        Pid::from_raw(note["identity"]["pid"].as_i64().unwrap() as i32).unwrap()
+    }
+}
+
+fn supervisor() -> Vec<OsString> {
+    vec![env!("CARGO_BIN_EXE_supervise-for-tests").into()]
+}
+
+fn open(data: &Path, limit: CpuLimit, supervisor: Vec<OsString>) -> (Local, Receiver<News>) {
+    let (sender, news) = channel();
+    let machine = Machine::of(&[
+        AcceleratorDraft { duty: 0.3, ..AcceleratorDraft::of("slow", 2) },
+        AcceleratorDraft { cores: 2.0, ..AcceleratorDraft::of("fast", 2) },
+    ]);
+    (Local::open_with(data, machine.unwrap(), supervisor, sender, limit).unwrap(), news)
+}
+
+fn program(script: &str) -> Program {
+    Program {
+        command: vec!["sh".into(), "-c".into(), script.into()],
+        workdir: "/tmp".into(),
+        env: BTreeMap::new(),
+        account: None,
+        limits: Limits::default(),
+        notice: Span::ZERO,
+        job_name: "a job".into(),
+        queue: "default".into(),
+    }
+}
+
+fn gang(script: &str, workers: u32) -> LaunchOrder {
+    order(program(script), workers)
+}
+
+fn order(program: Program, workers: u32) -> LaunchOrder {
+    LaunchOrder {
+        run: RUN,
+        program: Arc::new(program),
+        workers: (0..workers).map(|_| place(1, 0, &[])).collect(),
+        env: BTreeMap::new(),
+        start_within: Span::from_secs(10),
+        restarts: 0,
+        tuning: None,
+    }
+}
+
+fn place(node: u32, role: u16, devices: &[u8]) -> WorkerPlace {
+    let devices = devices.to_vec();
+    WorkerPlace { node: NodeId(node), role, devices, share_thousandths: 1000, millicores: 0, memory: Bytes::ZERO }
+}
+
+fn code(code: i32) -> Exit {
+    Exit { code: Some(code), signal: None }
+}
+
+/// Whether the process runs; a zombie does not.
+fn lives(pid: &str) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
+}
+
+#[test]
+fn a_run_that_ends_well() {
+    let mut bench = Bench::new();
+    let ending = bench.run(&gang("echo hello; echo trouble >&2", 1));
+    assert_eq!((ending.started, ending.told_to_stop, ending.exit_code()), (true, false, Some(0)));
+    assert_eq!(bench.log(0), "hello\ntrouble\n");
+}
+
+#[test]
+fn a_code_and_a_signal_are_recorded() {
+    let ending = Bench::new().run(&gang("exit 3", 1));
+    assert_eq!((ending.exits.clone(), ending.exit_code()), (vec![code(3)], Some(3)));
+    let ending = Bench::new().run(&gang("kill -SEGV $$", 1));
+    assert_eq!((ending.exits[0].signal, ending.exit_code()), (Some(11), Some(139)));
+}
+
+#[test]
+fn a_command_that_is_not_there_is_named() {
+    let mut pyton = program("");
+    pyton.command = vec!["pyton".into(), "train.py".into()];
+    let ending = Bench::new().run(&order(pyton, 2));
+    assert!(!ending.started);
+    assert_eq!(ending.exit_code(), Some(127));
+    assert_eq!(
+        ending.trouble.unwrap().replace("worker 1", "worker 0"),
+        "cannot start worker 0: `pyton`: No such file or directory"
+    );
+}
+
+#[test]
+fn a_command_that_cannot_be_run_is_named() {
+    let mut text = program("");
+    text.command = vec!["/etc/passwd".into()];
+    let ending = Bench::new().run(&order(text, 1));
+    assert_eq!(ending.exit_code(), Some(126));
+    assert_eq!(ending.trouble.as_deref(), Some("cannot start worker 0: `/etc/passwd`: Permission denied"));
+}
+
+#[test]
+fn a_working_directory_that_is_not_there_is_named() {
+    let lost = Program { workdir: "/not/there".into(), ..program("true") };
+    let ending = Bench::new().run(&order(lost, 1));
+    assert_eq!(
+        ending.trouble.as_deref(),
+        Some("cannot start worker 0: cannot enter `/not/there`: No such file or directory")
+    );
+}
+
+#[test]
+fn a_gang_fails_as_a_whole_with_the_code_of_the_first() {
+    let mut bench = Bench::new();
+    let ending = bench.run(&gang("[ $RANK = 1 ] && exit 5; exec sleep 60", 3));
+    assert_eq!(ending.exits, [TERMINATED, code(5), TERMINATED]);
+    assert_eq!((ending.exit_code(), ending.trouble), (Some(5), None));
+    assert!(bench.processes().is_empty());
+}
+
+#[test]
+fn other_roles_are_stopped_when_the_workers_are_done() {
+    let mut order = gang("[ $ROLE_NAME = worker ] || exec sleep 60", 2);
+    order.workers.push(place(1, 1, &[]));
+    let ending = Bench::new().run(&order);
+    assert_eq!(ending.exits, [code(0), code(0), TERMINATED]);
+    assert_eq!(ending.exit_code(), Some(0));
+}
+
+#[test]
+fn whoever_leaves_the_session_and_cleans_its_environment_is_found() {
+    let mut bench = Bench::new();
+    let pid = bench.data.path().join("pid");
+    let script =
+        format!("setsid env -i sh -c 'echo $$ > {0}; exec sleep 60' & until [ -s {0} ]; do :; done", pid.display());
+    let ending = bench.run(&gang(&script, 1));
+    assert_eq!(ending.exit_code(), Some(0));
+    assert!(!lives(&fs::read_to_string(pid).unwrap()));
+}
+
+#[test]
+fn a_run_that_catches_sigterm_says_how_it_ends() {
+    let mut bench = Bench::new();
+    let ready = bench.data.path().join("ready");
+    let script = format!("trap 'exit 143' TERM; echo > {}; while :; do sleep 0.05; done", ready.display());
+    bench.start(&gang(&script, 1));
+    bench.appears(&ready);
+    bench.local().stop(RUN, Span::from_secs(10)).unwrap();
+    let ending = bench.ending();
+    assert_eq!((ending.told_to_stop, ending.exits, ending.failed_first), (true, vec![code(143)], Some(0)));
+}
+
+#[test]
+fn a_worker_that_ignores_sigterm_is_killed_after_the_grace() {
+    let mut bench = Bench::new();
+    let ready = bench.data.path().join("ready");
+    bench.start(&gang(&format!("trap '' TERM; echo > {}; while :; do sleep 1; done", ready.display()), 1));
+    bench.appears(&ready);
+    let asked = Instant::now();
+    bench.local().stop(RUN, Span::from_secs(1)).unwrap();
+    assert_eq!(bench.ending().exits, [KILLED]);
+    assert!((Duration::from_secs(1)..Duration::from_secs(5)).contains(&asked.elapsed()));
+}
+
+#[test]
+fn a_second_stop_with_a_shorter_grace_shortens() {
+    let mut bench = Bench::new();
+    let ready = bench.data.path().join("ready");
+    bench.start(&gang(&format!("trap '' TERM; echo > {}; while :; do sleep 1; done", ready.display()), 1));
+    bench.appears(&ready);
+    let asked = Instant::now();
+    bench.local().stop(RUN, Span::from_secs(60)).unwrap();
+    bench.local().stop(RUN, Span::ZERO).unwrap();
+    assert_eq!(bench.ending().exits, [KILLED]);
+    assert!(asked.elapsed() < Duration::from_secs(10));
+}
+
+#[test]
+fn notice_comes_first_and_only_to_those_who_listen() {
+    let mut bench = Bench::new();
+    let said = bench.data.path().join("said");
+    let script = "[ $RANK = 1 ] && exec sleep 60
+        trap 'echo notice >> SAID' USR1; trap 'echo term >> SAID; exit 143' TERM
+        echo ready >> SAID; while :; do sleep 0.05; done";
+    let patient =
+        Program { notice: Span::from_millis(700), ..program(&script.replace("SAID", said.to_str().unwrap())) };
+    bench.start(&order(patient, 2));
+    bench.appears(&said);
+    let asked = Instant::now();
+    bench.local().stop(RUN, Span::from_secs(10)).unwrap();
+    let ending = bench.ending();
+    assert_eq!(ending.exits, [code(143), TERMINATED]);
+    assert!(asked.elapsed() >= Duration::from_millis(700));
+    assert_eq!(fs::read_to_string(said).unwrap(), "ready\nnotice\nterm\n");
+}
+
+#[test]
+fn a_stop_right_after_the_launch_is_not_lost() {
+    let mut bench = Bench::new();
+    bench.local().launch(&gang("exec sleep 60", 1)).unwrap();
+    bench.local().stop(RUN, Span::from_secs(5)).unwrap();
+    let ending = bench.ending();
+    assert!(ending.told_to_stop);
+    assert!(ending.exits == [TERMINATED] || ending.exits == [Exit::default()], "{ending:?}");
+}
+
+#[test]
+fn an_order_whose_service_crashed_before_the_supervisor_can_be_stopped() {
+    let mut bench = Bench::new();
+    bench.run(&gang("true", 1));
+    for file in ["supervisor.json", "exit.json", "started"] {
+        fs::remove_file(bench.file(file)).unwrap();
+    }
+    bench.restart();
+    assert_eq!(bench.local().survey().unwrap(), [Sighting { run: RUN, stage: Stage::Starting }]);
+    bench.local().stop(RUN, Span::from_secs(5)).unwrap();
+    let ending = bench.ending();
+    assert_eq!((ending.started, ending.told_to_stop, ending.exits), (false, true, vec![Exit::default()]));
+}
+
+#[test]
+fn stopping_and_settling_an_unknown_run_is_harmless() {
+    let mut bench = Bench::new();
+    bench.local().stop(RUN, Span::ZERO).unwrap();
+    bench.local().settle(RUN).unwrap();
+    bench.local().retune(RUN, Tuning { local: 1, accumulations: 0 }).unwrap();
+    assert!(bench.local().survey().unwrap().is_empty());
+}
+
+#[test]
+fn a_run_whose_supervisor_is_killed_ends_and_leaves_nothing() {
+    let mut bench = Bench::new();
+    let pids = bench.data.path().join("pids");
+    let script = format!("(setsid sh -c 'echo $$ >> {}; exec sleep 60' &) ; exec sleep 60", pids.display());
+    bench.start(&gang(&script, 2));
+    while bench.appears(&pids).lines().count() < 2 {}
+    kill_process(bench.supervisor(), Signal::KILL).unwrap();
+    let ending = bench.ending();
+    assert_eq!((ending.started, ending.trouble.as_deref()), (true, Some("its supervisor was lost")));
+    assert_eq!(ending.exit_code(), None);
+    assert!(bench.processes().is_empty());
+    assert!(fs::read_to_string(pids).unwrap().lines().all(|pid| !lives(pid)));
+}
+
+#[test]
+fn a_run_outlives_the_service_and_is_found_again() {
+    let mut bench = Bench::new();
+    let go = bench.data.path().join("go");
+    bench.start(&gang(&format!("until [ -e {} ]; do sleep 0.05; done; exit 4", go.display()), 2));
+    bench.restart();
+    assert_eq!(bench.local().survey().unwrap(), [Sighting { run: RUN, stage: Stage::Running }]);
+    fs::write(go, "").unwrap();
+    assert_eq!(bench.ending().exit_code(), Some(4));
+}
+
+#[test]
+fn an_end_without_a_service_is_told_to_the_next_until_it_is_settled() {
+    let mut bench = Bench::new();
+    bench.start(&gang("sleep 0.3; exit 4", 1));
+    bench.crash();
+    sleep(Duration::from_secs(1));
+    bench.restart();
+    assert_eq!(bench.ending().exit_code(), Some(4));
+    bench.restart();
+    let ending = bench.ending();
+    assert_eq!(bench.local().survey().unwrap(), [Sighting { run: RUN, stage: Stage::Ended(ending) }]);
+    bench.local().settle(RUN).unwrap();
+    assert!(bench.local().survey().unwrap().is_empty());
+}
+
+#[test]
+fn a_run_that_is_launched_twice_runs_once() {
+    let mut bench = Bench::new();
+    let lines = bench.data.path().join("lines");
+    let order = gang(&format!("echo >> {}; sleep 0.5", lines.display()), 1);
+    bench.local().launch(&order).unwrap();
+    bench.local().launch(&order).unwrap();
+    bench.ending();
+    bench.local().launch(&order).unwrap();
+    bench.local().settle(RUN).unwrap();
+    bench.local().launch(&order).unwrap();
+    sleep(Duration::from_millis(500));
+    assert_eq!(fs::read_to_string(lines).unwrap(), "\n");
+    assert!(bench.local().survey().unwrap().is_empty());
+}
+
+#[test]
+fn a_run_that_goes_on_cannot_be_settled() {
+    let mut bench = Bench::new();
+    bench.start(&gang("exec sleep 60", 1));
+    assert_eq!(bench.local().settle(RUN).unwrap_err().to_string(), "cannot settle run 7/0: it has not ended");
+    bench.local().stop(RUN, Span::ZERO).unwrap();
+    bench.ending();
+}
+
+#[test]
+fn every_worker_has_the_environment_of_its_rank_and_nothing_of_the_service() {
+    let mut bench = Bench::new();
+    let mut env = order(Program { env: [("MINE".into(), "a b".into())].into(), ..program("") }, 0);
+    Arc::make_mut(&mut env.program).command = vec!["env".into()];
+    env.workers = vec![place(0, 0, &[1]), place(1, 0, &[0])];
+    env.tuning = Some(Tuning { local: 32, accumulations: 1 });
+    assert_eq!(bench.run(&env).exit_code(), Some(0));
+    let of = |worker: u32| -> BTreeMap<String, String> {
+        let pair = |line: &str| line.split_once('=').map(|(name, value)| (name.to_string(), value.to_string()));
+        bench.log(worker).lines().filter_map(pair).collect()
+    };
+    let (first, second) = (of(0), of(1));
+    let shown = |names: &[&str], of: &BTreeMap<String, String>| {
+        names.iter().map(|&name| of.get(name).map_or("-", String::as_str)).collect::<Vec<_>>().join(" ")
+    };
+    let ranks = ["RANK", "LOCAL_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MOIRA_NODE_RANK"];
+    assert_eq!((shown(&ranks, &first), shown(&ranks, &second)), ("0 0 0 2 1 0".into(), "1 0 1 2 1 1".into()));
+    let own = ["MOIRA_DEVICES", "OMP_NUM_THREADS", "MOIRA_BATCH_SIZE", "MOIRA_ACCUMULATION", "MINE"];
+    assert_eq!((shown(&own, &first), shown(&own, &second)), ("slow:1 1 32 1 a b".into(), "fast:0 2 32 1 a b".into()));
+    assert_eq!(first["MASTER_PORT"], second["MASTER_PORT"]);
+    assert!(!first.contains_key("CARGO_MANIFEST_DIR") && std::env::var_os("CARGO_MANIFEST_DIR").is_some());
+    assert!(Path::new(&first["MOIRA_CHECKPOINT_DIR"]).is_dir());
+}
+
+#[test]
+fn progress_and_a_new_tuning_go_to_and_fro() {
+    let mut bench = Bench::new();
+    let script = "echo '{\"step\":1}' >> $MOIRA_PROGRESS_FILE
+        until grep -q 64 $MOIRA_TUNING_FILE; do sleep 0.05; done
+        cat $MOIRA_TUNING_FILE >> $MOIRA_PROGRESS_FILE; echo >> $MOIRA_PROGRESS_FILE";
+    let mut order = gang(script, 1);
+    order.tuning = Some(Tuning { local: 32, accumulations: 0 });
+    bench.local().launch(&order).unwrap();
+    let next = |bench: &mut Bench| {
+        bench.wait_for("progress", |news| match news {
+            News::Progress { lines, .. } => Some(lines),
+            _ => None,
+        })
+    };
+    assert_eq!(next(&mut bench), ["{\"step\":1}"]);
+    bench.restart();
+    bench.local().retune(RUN, Tuning { local: 64, accumulations: 1 }).unwrap();
+    assert_eq!(next(&mut bench), ["{\"batch_size\":64,\"accumulation\":1}"]);
+}
+
+#[test]
+fn use_of_processor_and_memory_is_measured() {
+    let mut bench = Bench::new();
+    let ending = bench.run(&gang("timeout 0.5 sh -c 'while :; do :; done'; exit 0", 2));
+    assert!(ending.usage.cpu_seconds > 0.1 && ending.usage.cpu_seconds < 2.0, "{:?}", ending.usage);
+    assert!(ending.usage.memory_bytes > 100_000, "{:?}", ending.usage);
+    assert_eq!(ending.usage.gpu_percent, None);
+}
+
+#[test]
+fn a_log_is_rotated() {
+    let mut bench = Bench::new();
+    let ending = bench.run(&gang("head -c 25000000 /dev/zero; echo; echo the end", 1));
+    assert_eq!(ending.exit_code(), Some(0));
+    let size = |name: &str| fs::metadata(bench.file("logs").join(name)).map_or(0, |data| data.len());
+    let sizes = ["worker-0.log", "worker-0.log.1", "worker-0.log.2"].map(size);
+    assert_eq!(sizes.iter().sum::<u64>(), 25_000_009);
+    assert!(sizes.iter().all(|&size| size < 11 << 20));
+    assert!(bench.log(0).ends_with("the end\n"));
+}
+
+#[test]
+fn a_log_directory_that_disappears_does_not_disturb_the_job() {
+    let mut bench = Bench::new();
+    let go = bench.data.path().join("go");
+    bench.start(&gang(&format!("echo before; until [ -e {} ]; do sleep 0.05; done; echo after", go.display()), 1));
+    bench.appears(&bench.file("logs/worker-0.log"));
+    fs::remove_dir_all(bench.file("logs")).unwrap();
+    fs::write(go, "").unwrap();
+    assert_eq!(bench.ending().exit_code(), Some(0));
+    assert_eq!(bench.log(0), "after\n");
+}
+
+#[test]
+fn a_full_disk_delays_the_end_but_does_not_lose_it() {
+    let data = tempfile::tempdir().unwrap();
+    let Some(_disk) = SmallDisk::mount(data.path()) else { return say("no file system can be mounted") };
+    let mut bench = Bench::at(data, CpuLimit::None);
+    let go = bench.data.path().join("go");
+    let script = format!("until [ -e {} ]; do sleep 0.05; done; head -c 3000000 /dev/zero; exit 6", go.display());
+    bench.start(&gang(&script, 1));
+    fs::write(go, "").unwrap();
+    sleep(Duration::from_millis(1500));
+    assert!(!bench.file("exit.json").exists() && bench.processes().is_empty());
+    fs::remove_file(bench.file("logs/worker-0.log")).unwrap();
+    assert_eq!(bench.ending().exit_code(), Some(6));
+}
+
+#[test]
+fn supervisors_do_not_stay_in_the_process_table() {
+    let mut bench = Bench::new();
+    bench.run(&gang("true", 1));
+    let process = PathBuf::from(format!("/proc/{}", bench.supervisor().as_raw_nonzero()));
+    let until = Instant::now() + PATIENCE;
+    while process.exists() {
+        assert!(Instant::now() < until, "the supervisor was not waited for");
+        sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn a_gang_that_is_not_up_in_time_is_given_up() {
+    let mut bench = Bench::new();
+    let pid = bench.data.path().join("pid");
+    // The second worker never gets as far as the command.
+    let script = "case \"$*\" in *'--worker 1') echo $$ > PID; exec sleep 60;; esac; exec \"$0\" \"$@\"";
+    let script = script.replace("PID", pid.to_str().unwrap());
+    let supervisor = ["sh", "-c", &script, env!("CARGO_BIN_EXE_supervise-for-tests")];
+    bench.reopen_with(supervisor.map(Into::into).to_vec());
+    let ending = bench.run(&LaunchOrder { start_within: Span::from_secs(1), ..gang("exec sleep 60", 2) });
+    assert_eq!((ending.started, ending.trouble.as_deref()), (false, Some("not all workers were up in time")));
+    assert_eq!((ending.exits, ending.failed_first), (vec![KILLED, KILLED], None));
+    assert!(bench.processes().is_empty() && !lives(&fs::read_to_string(pid).unwrap()));
+}
+
+#[test]
+fn a_job_of_another_user_runs_as_that_user() {
+    if !geteuid().is_root() {
+        return;
+    }
+    let mut bench = Bench::new();
+    let script = "id -u; id -g; echo $HOME; echo kept > $MOIRA_CHECKPOINT_DIR/x && echo 1 >> $MOIRA_PROGRESS_FILE";
+    let ending = bench.run(&order(Program { account: Some(nobody()), ..program(script) }, 1));
+    assert_eq!((ending.exit_code(), bench.log(0)), (Some(0), "65534\n65534\n/nonexistent\n".into()));
+}
+
+#[test]
+fn a_user_who_may_have_no_more_processes_cannot_fork() {
+    if !geteuid().is_root() {
+        return;
+    }
+    let limits = Limits { processes: Some(0), ..Limits::default() };
+    let mut bench = Bench::new();
+    let ending = bench.run(&order(Program { account: Some(nobody()), limits, ..program("/bin/true; exit 0") }, 1));
+    assert_eq!((ending.started, ending.exit_code()), (true, Some(2)));
+    assert!(bench.log(0).contains("fork"), "{}", bench.log(0));
+}
+
+#[test]
+fn a_supervisor_that_cannot_fork_says_so_and_leaves_no_worker() {
+    let hierarchy = Path::new("/sys/fs/cgroup/pids");
+    let group = hierarchy.join(format!("moira-test-{}", std::process::id()));
+    if fs::create_dir(&group).is_err() {
+        return say("no group of the pids controller can be made");
+    }
+    // Room for the supervisor, a worker, and two threads for logs.
+    fs::write(group.join("pids.max"), "4").unwrap();
+    let script = format!("echo $$ > {}/cgroup.procs; exec \"$0\" \"$@\"", group.display());
+    let mut bench = Bench::new();
+    let supervisor = ["sh", "-c", &script, env!("CARGO_BIN_EXE_supervise-for-tests")];
+    bench.reopen_with(supervisor.map(Into::into).to_vec());
+    let ending = bench.run(&gang("exec sleep 60", 2));
+    assert_eq!(ending.trouble.as_deref(), Some("cannot start worker 1: cannot fork: Resource temporarily unavailable"));
+    assert!(!ending.started && bench.processes().is_empty());
+    sleep(Duration::from_millis(200));
+    fs::remove_dir(group).unwrap();
+}
+
+#[test]
+fn limits_are_those_of_the_program() {
+    let limits = Limits { open_files: Some(64), core_file: Some(0), address_space: Some(1 << 30), processes: None };
+    let mut bench = Bench::new();
+    bench.run(&order(Program { limits, ..program("ulimit -n; ulimit -c; ulimit -v") }, 1));
+    assert_eq!(bench.log(0), "64\n0\n1048576\n");
+}
+
+#[test]
+fn an_order_for_devices_that_are_not_there_is_refused() {
+    let mut order = gang("true", 1);
+    order.workers = vec![place(1, 0, &[2])];
+    let error = Bench::new().local().launch(&order).unwrap_err().to_string();
+    assert_eq!(error, "cannot launch run 7/0: node 1 has no device 2");
+}
+
+#[test]
+fn a_virtual_device_is_as_fast_as_it_says_by_control_groups() {
+    match Enforcement::choose(CpuLimit::Cgroup) {
+        Ok(_) => assert_thirty_percent(CpuLimit::Cgroup),
+        Err(error) => say(&error.to_string()),
+    }
+}
+
+#[test]
+fn a_virtual_device_is_as_fast_as_it_says_by_duty_cycling() {
+    assert_thirty_percent(CpuLimit::Duty);
+}
+
+/// Of two workers, one has a device of 30 % of a core, and the other one of two cores. Where the machine is busy both get
+/// little, so bounds are wide and it is tried more than once.
+fn assert_thirty_percent(limit: CpuLimit) {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut measured = Vec::new();
+    while measured.len() < 5 {
+        let (slow, fast) = processor_seconds_of_slow_and_fast(limit);
+        assert!(slow < 0.9, "{slow} s of 2 s by {limit:?}");
+        if slow > 0.15 && fast > slow * 1.2 {
+            return;
+        }
+        measured.push((slow, fast));
+    }
+    panic!("seconds of 2 s by {limit:?}: {measured:?}");
+}
+
+fn processor_seconds_of_slow_and_fast(limit: CpuLimit) -> (f64, f64) {
+    let mut bench = Bench::with(limit);
+    let mut order = gang("timeout 2 sh -c 'while :; do :; done'; cat /proc/$$/stat", 0);
+    order.workers = vec![place(0, 0, &[0]), place(1, 0, &[0])];
+    assert_eq!(bench.run(&order).exit_code(), Some(0));
+    // User and system time of children, in ticks of 10 ms.
+    let seconds = |worker: u32| {
+        let stat = bench.log(worker);
+        let ticks = stat.split(' ').skip(15).take(2).map(|ticks| ticks.parse::<f64>().unwrap());
+        ticks.sum::<f64>() / 100.0
+    };
+    (seconds(0), seconds(1))
+}
+
+#[test]
+fn a_worker_that_takes_more_memory_than_it_has_is_killed() {
+    match Enforcement::choose(CpuLimit::Cgroup) {
+        Ok(Enforcement::CgroupV1 { memory: Some(_), .. } | Enforcement::CgroupV2 { limits_memory: true, .. }) => {}
+        _ => return say("memory cannot be limited"),
+    }
+    let mut bench = Bench::with(CpuLimit::Cgroup);
+    let mut order = gang("exec tail /dev/zero", 1);
+    order.workers[0].memory = Bytes::mib(64);
+    assert_eq!(bench.run(&order).exits, [KILLED]);
+}
+
+/// A file system of one megabyte.
+struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    fn mount(at: &Path) -> Option<SmallDisk> {
+        let mount = Command::new("mount").args(["-t", "tmpfs", "-o", "size=1m", "tmpfs"]).arg(at).status();
+        mount.is_ok_and(|status| status.success()).then(|| SmallDisk(at.into()))
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+fn nobody() -> Account {
+    Account { uid: 65534, gid: 65534, name: "nobody".into(), home: "/nonexistent".into() }
+}
+
+/// Why a test has nothing to test on this machine.
+fn say(reason: &str) {
+    let _ = writeln!(std::io::stderr(), "not tested here: {reason}");
+}

@@ -1,0 +1,157 @@
+//! Archives: entries that a snapshot stands for, in a compressed file of JSON lines. An archive vouches for nothing by
+//! itself; it is whole if the chain leads through it from where the one before ended to where the journal says it ends.
+
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use flate2::Compression;
+use flate2::bufread::GzDecoder;
+use flate2::write::GzEncoder;
+use serde::{Deserialize, Serialize};
+
+use crate::chain::Link;
+use crate::layout::{directory, sync_directory};
+use crate::{Entry, JournalError};
+
+/// An archive as the journal has it on record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Archive {
+    pub(crate) first: u64,
+    pub(crate) end: Link,
+}
+
+impl Archive {
+    /// Where the archive of the journal at `journal` is kept.
+    pub(crate) fn path(&self, journal: &Path) -> PathBuf {
+        folder(journal).join(format!("{:012}-{:012}.jsonl.gz", self.first, self.end.seq))
+    }
+}
+
+pub(crate) fn folder(journal: &Path) -> PathBuf {
+    directory(journal).join("archive")
+}
+
+/// The archives that lie in a journal's folder, by the numbers in their names: for when the journal cannot tell.
+pub(crate) fn lying_about(journal: &Path) -> Result<Vec<(u64, u64, PathBuf)>, JournalError> {
+    let folder = folder(journal);
+    let reading = || JournalError::io("read", &folder);
+    let files = match fs::read_dir(&folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        files => files.map_err(reading())?,
+    };
+    let mut found = Vec::new();
+    for file in files {
+        let path = file.map_err(reading())?.path();
+        if let Some((first, last)) = numbers(&path) {
+            found.push((first, last, path));
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// A line of an archive. The text is kept as a string, so that it comes back to the byte.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line {
+    seq: u64,
+    at: u64,
+    text: String,
+}
+
+/// Writes an archive beside its final name. Nothing counts until [`Writing::finish`].
+pub(crate) struct Writing {
+    path: PathBuf,
+    partial: PathBuf,
+    gz: GzEncoder<BufWriter<File>>,
+}
+
+impl Writing {
+    pub(crate) fn start(path: PathBuf) -> Result<Writing, JournalError> {
+        let folder = directory(&path);
+        fs::create_dir_all(folder).map_err(JournalError::io("make the directory", folder))?;
+        sync_directory(folder)?;
+        let partial = path.with_extension("partial");
+        let file = File::create(&partial).map_err(JournalError::io("write the archive", &partial))?;
+        let gz = GzEncoder::new(BufWriter::new(file), Compression::fast());
+        Ok(Writing { path, partial, gz })
+    }
+
+    pub(crate) fn push(&mut self, entry: Entry) -> Result<(), JournalError> {
+        let Entry { seq, at, text } = entry;
+        serde_json::to_writer(&mut self.gz, &Line { seq, at, text })
+            .map_err(io::Error::from)
+            .and_then(|()| self.gz.write_all(b"\n"))
+            .map_err(JournalError::io("write the archive", &self.partial))
+    }
+
+    /// Makes the file durable, reads it back along the chain, and only then gives it its name.
+    pub(crate) fn finish(self, start: Link, end: Link) -> Result<(), JournalError> {
+        let Writing { path, partial, gz } = self;
+        settle(gz, &partial)
+            .and_then(|()| check(&partial, start, end))
+            .and_then(|()| fs::rename(&partial, &path).map_err(JournalError::io("move into place", &path)))
+            .and_then(|()| sync_directory(&path))
+            .inspect_err(|_| discard(&partial))
+    }
+
+    /// Leaves nothing behind, above all on a disk that is full.
+    pub(crate) fn abandon(self) {
+        discard(&self.partial);
+    }
+}
+
+fn settle(gz: GzEncoder<BufWriter<File>>, partial: &Path) -> Result<(), JournalError> {
+    let writing = || JournalError::io("write the archive", partial);
+    let file = gz.finish().map_err(writing())?.into_inner().map_err(|error| writing()(error.into_error()))?;
+    file.sync_all().map_err(writing())
+}
+
+/// The next attempt starts from nothing whether this succeeds or not, and the error that led here is the one to tell.
+fn discard(partial: &Path) {
+    let _ = fs::remove_file(partial);
+}
+
+/// Reads the archive along the chain from `start` to its end, and fails unless that is `end`.
+pub(crate) fn check(path: &Path, start: Link, end: Link) -> Result<(), JournalError> {
+    let found = read(path, start, |_| Ok(()))?;
+    if found != end {
+        let what = format!("it ends at entry {} and not as the journal has it, at entry {}", found.seq, end.seq);
+        return Err(JournalError::ArchiveDamaged { path: path.to_path_buf(), what });
+    }
+    Ok(())
+}
+
+/// Shows all entries of an archive that starts after `start`, and says where it ends. That the end is right is for the
+/// caller to see.
+pub(crate) fn read(
+    path: &Path,
+    start: Link,
+    mut each: impl FnMut(Entry) -> Result<(), JournalError>,
+) -> Result<Link, JournalError> {
+    let damaged = |what: String| JournalError::ArchiveDamaged { path: path.to_path_buf(), what };
+    let file = File::open(path).map_err(JournalError::io("open the archive", path))?;
+    let mut lines = BufReader::new(GzDecoder::new(BufReader::new(file)));
+    let mut end = start;
+    let mut buffer = String::new();
+    loop {
+        buffer.clear();
+        let after = format!("after entry {}", end.seq);
+        // The decoder says in the same words that the file is cut and that the disk failed; both mean the same here.
+        if lines.read_line(&mut buffer).map_err(|error| damaged(format!("{after}: {error}")))? == 0 {
+            return Ok(end);
+        }
+        let line: Line = serde_json::from_str(&buffer).map_err(|error| damaged(format!("{after}: {error}")))?;
+        if line.seq != end.seq + 1 {
+            return Err(damaged(format!("{after}: found entry {}", line.seq)));
+        }
+        end = end.then(line.at, &line.text);
+        each(Entry { seq: line.seq, at: line.at, text: line.text })?;
+    }
+}
+
+fn numbers(path: &Path) -> Option<(u64, u64)> {
+    let (first, last) = path.file_name()?.to_str()?.strip_suffix(".jsonl.gz")?.split_once('-')?;
+    Some((first.parse().ok()?, last.parse().ok()?))
+}

@@ -1,0 +1,120 @@
+//! Compaction: a snapshot takes the place of the entries it stands for, and these go to an archive.
+//!
+//! First the archive is made durable and read back, then one transaction records it, replaces the snapshot and deletes
+//! the entries. A crash before the transaction leaves a file that nobody has on record; after it, all is done.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rusqlite::{Connection, TransactionBehavior, params};
+
+use crate::archive::{self, Archive, Writing};
+use crate::chain::Link;
+use crate::queries::{self, signed};
+use crate::reader;
+use crate::{Journal, JournalError, Snapshot};
+
+/// What a compaction did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Compaction {
+    /// How many entries were moved to the archive.
+    pub entries: u64,
+    /// The archive, none if there was nothing to move.
+    pub archive: Option<PathBuf>,
+}
+
+impl Journal {
+    /// Lets `snapshot` stand for all entries up to `upto`, which are moved to an archive. `upto` may be where the present
+    /// snapshot stands: then only its text is replaced.
+    pub fn compact(&mut self, upto: u64, snapshot: &str) -> Result<Compaction, JournalError> {
+        self.usable()?;
+        if upto < self.upto || upto > self.end.seq {
+            return Err(JournalError::CannotCompact { upto, snapshot: self.upto, last: self.end.seq });
+        }
+        let start = self.link_at(self.upto)?;
+        let end = self.link_at(upto)?;
+        let archive = (start != end).then_some(Archive { first: start.seq + 1, end });
+        if let Some(archive) = &archive {
+            self.write_archive(archive, start)?;
+        }
+        let snapshot = Snapshot { upto, text: snapshot.into() };
+        if let Err(error) = replace(&mut self.connection, archive.as_slice(), &snapshot, end) {
+            return Err(self.failed("compact", error));
+        }
+        self.upto = upto;
+        self.checkpoint();
+        Ok(Compaction { entries: end.seq - start.seq, archive: archive.map(|archive| archive.path(&self.path)) })
+    }
+
+    /// Takes over a snapshot and archives from another journal, before any entry is appended.
+    pub(crate) fn adopt(&mut self, snapshot: &Snapshot, end: Link, archives: &[Archive]) -> Result<(), JournalError> {
+        if let Err(error) = replace(&mut self.connection, archives, snapshot, end) {
+            return Err(self.failed("compact", error));
+        }
+        self.upto = end.seq;
+        self.end = end;
+        Ok(())
+    }
+
+    fn link_at(&self, seq: u64) -> Result<Link, JournalError> {
+        let reading = || JournalError::store("compact", &self.path, self.upto);
+        if seq == self.end.seq {
+            return Ok(self.end);
+        }
+        if seq == self.upto {
+            return Ok(queries::snapshot(&self.connection)
+                .map_err(reading())?
+                .map_or(Link::START, |(_, link, _)| link));
+        }
+        let check = queries::check_of(&self.connection, seq).map_err(reading())?;
+        check.map(|check| Link { seq, check }).ok_or_else(|| reading()(rusqlite::Error::QueryReturnedNoRows))
+    }
+
+    fn write_archive(&self, archive: &Archive, start: Link) -> Result<(), JournalError> {
+        let path = archive.path(&self.path);
+        if path.exists() {
+            if archive::check(&path, start, archive.end).is_ok() {
+                // An earlier attempt came this far.
+                return Ok(());
+            }
+            put_aside(&path)?;
+        }
+        let mut writing = Writing::start(path)?;
+        let count = usize::try_from(archive.end.seq - start.seq).unwrap_or(usize::MAX);
+        let shown = reader::show(&self.connection, &self.path, start.seq, count, |entry| writing.push(entry));
+        match shown {
+            Ok(()) => writing.finish(start, archive.end),
+            Err(error) => {
+                writing.abandon();
+                Err(error)
+            }
+        }
+    }
+}
+
+/// A file of the same name from another history, e.g. of entries that were lost here since, is kept under another name.
+fn put_aside(path: &Path) -> Result<(), JournalError> {
+    let mut count = 1;
+    let mut aside = path.with_extension("gz.stray1");
+    while aside.exists() {
+        count += 1;
+        aside = path.with_extension(format!("gz.stray{count}"));
+    }
+    fs::rename(path, &aside).map_err(JournalError::io("put aside the stray archive", path))
+}
+
+fn replace(connection: &mut Connection, archives: &[Archive], snapshot: &Snapshot, end: Link) -> rusqlite::Result<()> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    for archive in archives {
+        transaction.execute(
+            "INSERT INTO archives (first, last, link) VALUES (?1, ?2, ?3)",
+            params![signed(archive.first), signed(archive.end.seq), archive.end.check.0],
+        )?;
+    }
+    transaction.execute(
+        "INSERT OR REPLACE INTO snapshot (one, upto, text, link, seal) VALUES (1, ?1, ?2, ?3, ?4)",
+        params![signed(snapshot.upto), snapshot.text, end.check.0, end.seal(&snapshot.text).0],
+    )?;
+    transaction.execute("DELETE FROM entries WHERE seq <= ?1", [signed(snapshot.upto)])?;
+    transaction.commit()
+}

@@ -1,0 +1,451 @@
+//! One step of the service: everything pending goes in, facts and answers come out. It reads no clock and does no IO, so
+//! that a test can drive it by hand; the journal and the executor are the caller's affair.
+
+use std::sync::Arc;
+
+use api::{JobId, Problem, ProgressReply, ProgressReport};
+use cluster::{ClaimId, JobSpec, NodeId, Run, Time};
+use engine::{Engine, Event, Input, Refusal, Request, State};
+use executors::{Ending, News, Program};
+use perf::{GradientNoise, Observation, Speed, StepReport};
+use plan::{FailureCause, Phase};
+use policies::PolicyConfig;
+
+use crate::fact::{Acceptance, Array, Caller, Fact};
+use crate::ledger::Ledger;
+
+/// The decision core with what the service keeps beside it.
+#[allow(missing_debug_implementations, reason = "a policy need not be printable")]
+pub struct Core {
+    pub engine: Engine,
+    pub ledger: Ledger,
+}
+
+/// What somebody asks of the service.
+#[derive(Debug)]
+pub enum Ask {
+    Submit(Box<Submission>),
+    Cancel(JobId),
+    Hold(JobId),
+    Release(JobId),
+    Reprioritise(JobId, i32),
+    Cordon(String),
+    Drain(String),
+    Uncordon(String),
+    UsePolicy(PolicyConfig),
+    Report(JobId, ProgressReport),
+}
+
+/// A job that was examined and can be numbered.
+#[derive(Debug)]
+pub struct Submission {
+    pub spec: Arc<JobSpec>,
+    pub speed: Arc<Speed>,
+    pub request: api::JobRequest,
+    pub program: Program,
+    pub key: Option<String>,
+    pub array: Option<Array>,
+}
+
+/// What came of it.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Done {
+    /// The job exists; `false` if it did before.
+    Numbered(JobId, bool),
+    Nothing,
+    Tuned(ProgressReply),
+}
+
+pub type Reply = Result<Done, Problem>;
+
+/// Everything that is now a fact, in order, and one reply for each ask.
+#[derive(Debug, Default)]
+pub struct Step {
+    pub facts: Vec<Fact>,
+    pub replies: Vec<Reply>,
+    /// Runs whose end is among the facts, or is of no interest any more.
+    pub settled: Vec<Run>,
+}
+
+/// Where the reply to an ask comes from, once the core has answered.
+enum Awaited {
+    Known(Reply),
+    /// The numbers of these of the core's replies; the first refusal is the reply.
+    Core {
+        replies: std::ops::Range<usize>,
+        done: Done,
+    },
+    /// The same, for a submission whose claims begin here.
+    Submitted {
+        replies: std::ops::Range<usize>,
+        first: ClaimId,
+    },
+    /// The batch a job is to use, as known after the step.
+    Tuning(ClaimId),
+}
+
+impl Core {
+    /// Takes everything pending and decides once.
+    pub fn step(&mut self, now: Time, asks: Vec<(Caller, Ask)>, news: Vec<News>) -> Step {
+        let mut step = Step::default();
+        let mut inputs = Vec::new();
+        let mut awaited = Vec::new();
+        let mut requests = 0;
+        for (caller, ask) in asks {
+            let mut batch = Batch { core: self, step: &mut step, inputs: &mut inputs, requests: &mut requests };
+            awaited.push(batch.take(now, &caller, ask).unwrap_or_else(|problem| Awaited::Known(Err(problem))));
+        }
+        for news in news {
+            self.hear(now, news, &mut step, &mut inputs);
+        }
+        let answer = self.engine.handle(now, inputs);
+        let mut ended = self.record(now, answer.events, &mut step);
+        while let Some(release) = self.next_release(&mut ended) {
+            let answer = self.engine.handle(now, vec![Input::Request(Request::Release(release))]);
+            ended.extend(self.record(now, answer.events, &mut step));
+        }
+        step.replies = awaited.into_iter().map(|awaited| self.reply(awaited, &answer.replies)).collect();
+        step
+    }
+
+    /// Another policy decides from now on; it is asked in the next step.
+    fn use_policy(&mut self, now: Time, config: &PolicyConfig, step: &mut Step) -> Result<(), Problem> {
+        let policy =
+            config.build().map_err(|error| Problem::from(api::FieldFault::new("policy", error.to_string())))?;
+        if !policy.knows().is_empty() {
+            let detail = format!("{} needs to be told what only a simulator knows", config.name);
+            return Err(Problem::from(api::FieldFault::new("policy", detail)));
+        }
+        let chosen = Fact::Core(self.engine.use_policy(now, &config.to_text(), policy));
+        self.ledger.apply(now, &chosen, &self.engine.state().books().cluster);
+        step.facts.push(chosen);
+        Ok(())
+    }
+
+    /// Puts what the core says on record, and returns the claims that ended by it.
+    fn record(&mut self, now: Time, events: Vec<Event>, step: &mut Step) -> Vec<ClaimId> {
+        let mut ended = Vec::new();
+        for event in events {
+            ended.extend(claim_that_may_end(&event));
+            let fact = Fact::Core(event);
+            self.ledger.apply(now, &fact, &self.engine.state().books().cluster);
+            step.facts.push(fact);
+        }
+        let claims = self.engine.state().books().claims();
+        ended.retain(|&claim| !claims.claim(claim).is_live());
+        ended
+    }
+
+    /// The next task of an array that may go now that one of its siblings has ended.
+    fn next_release(&self, ended: &mut Vec<ClaimId>) -> Option<ClaimId> {
+        while let Some(claim) = ended.pop() {
+            if let Some(next) = self.ledger.next_throttled(claim) {
+                return Some(next);
+            }
+        }
+        None
+    }
+
+    fn reply(&self, awaited: Awaited, replies: &[Result<Option<ClaimId>, Refusal>]) -> Reply {
+        let first_refusal = |range: std::ops::Range<usize>| {
+            replies[range].iter().find_map(|reply| reply.as_ref().err()).map_or(Ok(()), |why| Err(self.refused(why)))
+        };
+        match awaited {
+            Awaited::Known(reply) => reply,
+            Awaited::Core { replies, done } => first_refusal(replies).map(|()| done),
+            Awaited::Submitted { replies, first } => {
+                first_refusal(replies).map(|()| Done::Numbered(JobId::job(first.0), true))
+            }
+            Awaited::Tuning(claim) => Ok(Done::Tuned(tuning_of(self.engine.state(), claim))),
+        }
+    }
+
+    fn refused(&self, why: &Refusal) -> Problem {
+        match why {
+            Refusal::UnknownClaim(claim) => Problem::not_found(format!("there is no job {claim}")),
+            Refusal::Ended(claim) => Problem::conflict(format!("job {} has ended", self.ledger.id(*claim))),
+            Refusal::AlreadyHeld(claim) => Problem::conflict(format!("job {} is held already", self.ledger.id(*claim))),
+            Refusal::NotHeld(claim) => Problem::conflict(format!("job {} is not held", self.ledger.id(*claim))),
+            Refusal::DependencyNeverFinishes(claim) => {
+                let detail = format!("job {} has ended without finishing", self.ledger.id(*claim));
+                Problem::from(api::FieldFault::new("depends_on", detail))
+            }
+            Refusal::Impossible(obstruction) => {
+                Problem::from(api::FieldFault::new("resources", format!("it can never run here: {obstruction}")))
+            }
+            other => Problem::new(422, "refused", other.to_string()),
+        }
+    }
+
+    /// What an executor saw, as facts and as reports to the core.
+    fn hear(&mut self, now: Time, news: News, step: &mut Step, inputs: &mut Vec<Input>) {
+        match news {
+            News::Started { run } => inputs.push(Input::Report(Event::RunStarted { run })),
+            News::Usage { .. } => {}
+            News::Progress { run, lines } => {
+                for line in lines {
+                    match ProgressReport::parse_line(&line) {
+                        Ok(report) => self.reported(now, run, report, step, inputs),
+                        Err(fault) => {
+                            tracing::warn!(job = %self.ledger.id(run.claim), %fault, "a progress line is passed over")
+                        }
+                    }
+                }
+            }
+            News::Ended { run, ending } => {
+                step.settled.push(run);
+                if !is_current(self.engine.state(), run) {
+                    return;
+                }
+                inputs.extend(self.verdict(run, &ending).into_iter().map(Input::Report));
+                let fact = Fact::Ended { run, ending };
+                self.ledger.apply(now, &fact, &self.engine.state().books().cluster);
+                step.facts.push(fact);
+            }
+        }
+    }
+
+    /// What the end of a run's processes means for its claim.
+    fn verdict(&self, run: Run, ending: &Ending) -> Vec<Event> {
+        let claim = self.engine.state().books().claim(run.claim);
+        let saved = self.ledger.job(run.claim).map_or(0, |job| job.saved);
+        let acceptance = self.ledger.acceptance(run.claim);
+        let codes = acceptance.map_or(&[][..], |acceptance| acceptance.request.retry.exit_codes.as_slice());
+        let failed = |why| Event::RunFailed { run, why, done: saved };
+        let starting = matches!(claim.phase, Phase::Starting { .. });
+        let code = ending.exit_code();
+        // Nobody saw how it ended, or it never came as far as its own workers.
+        let lost = code.is_none() && (ending.started || ending.exits.is_empty());
+        let verdict = match code {
+            _ if lost => failed(FailureCause::Mishap),
+            Some(0) => Event::RunFinished { run },
+            // A job that is told to stop may save its state first, so what it last reported counts.
+            _ if ending.told_to_stop && matches!(claim.phase, Phase::Stopping { .. }) => {
+                Event::RunStopped { run, done: claim.progress.done.max(saved) }
+            }
+            _ if ending.told_to_stop => failed(FailureCause::Mishap),
+            Some(code) if !codes.is_empty() && !codes.iter().any(|&listed| i32::from(listed) == code) => {
+                failed(FailureCause::Final)
+            }
+            _ => failed(FailureCause::Crash),
+        };
+        // Short runs are over before anyone has heard that they began.
+        let began = starting && ending.started;
+        began.then_some(Event::RunStarted { run }).into_iter().chain([verdict]).collect()
+    }
+
+    fn reported(&mut self, now: Time, run: Run, report: ProgressReport, step: &mut Step, inputs: &mut Vec<Input>) {
+        let state = self.engine.state();
+        if !is_current(state, run) {
+            return;
+        }
+        if matches!(state.books().claim(run.claim).phase, Phase::Starting { .. }) {
+            inputs.push(Input::Report(Event::RunStarted { run }));
+        }
+        inputs.push(Input::Report(Event::RunProgressed { run, report: step_report(state, run.claim, &report) }));
+        let fact = Fact::Reported { run, report };
+        self.ledger.apply(now, &fact, &self.engine.state().books().cluster);
+        step.facts.push(fact);
+    }
+}
+
+/// The part of a step in which asks become requests to the core.
+struct Batch<'a> {
+    core: &'a mut Core,
+    step: &'a mut Step,
+    inputs: &'a mut Vec<Input>,
+    requests: &'a mut usize,
+}
+
+impl Batch<'_> {
+    fn take(&mut self, now: Time, caller: &Caller, ask: Ask) -> Result<Awaited, Problem> {
+        match ask {
+            Ask::Submit(submission) => self.submit(now, caller, *submission),
+            Ask::Cancel(id) => self.change(caller, id, Request::Cancel),
+            Ask::Hold(id) => self.change(caller, id, Request::Hold),
+            Ask::Release(id) => {
+                let throttled = |claim: u32| self.core.ledger.job(ClaimId(claim)).is_some_and(|job| job.throttled);
+                if self.core.ledger.claims(id).is_some_and(|mut claims| claims.any(throttled)) {
+                    return Err(Problem::conflict(format!("job {id} waits because enough of its array are under way")));
+                }
+                self.change(caller, id, Request::Release)
+            }
+            Ask::Reprioritise(id, priority) => self.change(caller, id, |claim| Request::Reprioritise(claim, priority)),
+            Ask::Cordon(node) => self.node(caller, &node, Request::Cordon),
+            Ask::Drain(node) => self.node(caller, &node, Request::Drain),
+            Ask::Uncordon(node) => self.node(caller, &node, Request::Reopen),
+            Ask::UsePolicy(config) => {
+                only_admins(caller)?;
+                self.core.use_policy(now, &config, self.step)?;
+                Ok(Awaited::Known(Ok(Done::Nothing)))
+            }
+            Ask::Report(id, report) => {
+                let claim = self.one(id)?;
+                let owner = &self.core.ledger.acceptance(claim).expect("it was just found").owner;
+                if !caller.may_change_jobs_of(owner) {
+                    return Err(not_yours(id));
+                }
+                let run = self.core.engine.state().books().claim(claim).run();
+                let meant = report.run.as_ref().and_then(|attempt| attempt.parse::<u32>().ok());
+                if meant.is_none_or(|attempt| attempt == run.attempt) {
+                    self.core.reported(now, run, report, self.step, self.inputs);
+                }
+                Ok(Awaited::Tuning(claim))
+            }
+        }
+    }
+
+    fn submit(&mut self, now: Time, caller: &Caller, submission: Submission) -> Result<Awaited, Problem> {
+        if let Some(key) = &submission.key
+            && let Some(known) = self.core.ledger.keyed(caller.uid, key)
+        {
+            return if known.request == submission.request {
+                Ok(Awaited::Known(Ok(Done::Numbered(JobId::job(known.first.0), false))))
+            } else {
+                let detail =
+                    format!("another job was submitted under the idempotency key `{key}`: job {}", known.first);
+                Err(Problem::conflict(detail))
+            };
+        }
+        let first = ClaimId(self.core.ledger.len() as u32);
+        let acceptance = Arc::new(Acceptance {
+            first,
+            owner: caller.clone(),
+            program: Arc::new(submission.program),
+            key: submission.key,
+            array: submission.array,
+            request: submission.request,
+        });
+        let fact = Fact::Numbered(acceptance.clone());
+        self.core.ledger.apply(now, &fact, &self.core.engine.state().books().cluster);
+        self.step.facts.push(fact);
+        let begin = *self.requests;
+        for place in 0..acceptance.task_count() {
+            let throttled = self.core.ledger.job(ClaimId(first.0 + place)).is_some_and(|job| job.throttled);
+            let held = acceptance.request.hold || throttled;
+            self.request(Request::Submit { spec: submission.spec.clone(), speed: submission.speed.clone(), held });
+        }
+        Ok(Awaited::Submitted { replies: begin..*self.requests, first })
+    }
+
+    /// The same change to all claims of a job that have not ended; it is refused if none is left.
+    fn change(&mut self, caller: &Caller, id: JobId, request: impl Fn(ClaimId) -> Request) -> Result<Awaited, Problem> {
+        let claims = self.core.ledger.claims(id).ok_or_else(|| no_job(id))?;
+        let owner = &self.core.ledger.acceptance(ClaimId(claims.start)).expect("it was just found").owner;
+        if !caller.may_change_jobs_of(owner) {
+            return Err(not_yours(id));
+        }
+        let several = claims.len() > 1;
+        let books = self.core.engine.state().books();
+        let live: Vec<ClaimId> =
+            claims.map(ClaimId).filter(|&claim| !several || books.claim(claim).is_live()).collect();
+        if live.is_empty() {
+            return Err(Problem::conflict(format!("job {id} has ended")));
+        }
+        let begin = *self.requests;
+        live.into_iter().for_each(|claim| self.request(request(claim)));
+        // Of an array some tasks may be beyond the change: that is no reason to refuse it.
+        let replies = if several { begin..begin } else { begin..*self.requests };
+        Ok(Awaited::Core { replies, done: Done::Nothing })
+    }
+
+    fn node(&mut self, caller: &Caller, name: &str, request: fn(NodeId) -> Request) -> Result<Awaited, Problem> {
+        only_admins(caller)?;
+        let cluster = &self.core.engine.state().books().cluster;
+        let node = cluster.node_named(name).ok_or_else(|| {
+            let names = cluster.nodes().map(|(_, node)| &*node.name);
+            let hint = cluster::suggestion(name, names);
+            Problem::not_found(format!("there is no node `{name}`{hint}"))
+        })?;
+        let begin = *self.requests;
+        self.request(request(node));
+        Ok(Awaited::Core { replies: begin..*self.requests, done: Done::Nothing })
+    }
+
+    fn request(&mut self, request: Request) {
+        *self.requests += 1;
+        self.inputs.push(Input::Request(request));
+    }
+
+    /// The one claim a name stands for.
+    fn one(&self, id: JobId) -> Result<ClaimId, Problem> {
+        let claims = self.core.ledger.claims(id).ok_or_else(|| no_job(id))?;
+        match claims.len() {
+            1 => Ok(ClaimId(claims.start)),
+            _ => Err(Problem::conflict(format!("job {id} is an array: say which task, like {id}_0"))),
+        }
+    }
+}
+
+pub(crate) fn no_job(id: JobId) -> Problem {
+    Problem::not_found(format!("there is no job {id}"))
+}
+
+fn not_yours(id: JobId) -> Problem {
+    Problem::new(403, "not-allowed", format!("job {id} belongs to someone else"))
+}
+
+fn only_admins(caller: &Caller) -> Result<(), Problem> {
+    match caller.is_admin {
+        true => Ok(()),
+        false => Err(Problem::new(403, "not-allowed", "only the service's own user and root may do this")),
+    }
+}
+
+fn is_current(state: &State, run: Run) -> bool {
+    let claim = state.books().claims().get(run.claim);
+    claim.is_some_and(|claim| claim.run() == run && claim.holds().is_some())
+}
+
+/// What a report means in the terms of the core.
+fn step_report(state: &State, claim: ClaimId, report: &ProgressReport) -> StepReport {
+    let books = state.books();
+    let claim = books.claim(claim);
+    let shape = claim.holds().map(|holds| holds.placement.shape(&books.cluster));
+    let replicas = shape.map_or(1, |shape| {
+        let adaptation = claim.speed.adaptation.as_ref();
+        let replicas = adaptation.zip(shape.kind).and_then(|(known, kind)| known.replicas(kind, shape.workers));
+        replicas.unwrap_or(shape.workers)
+    });
+    let steps = report.step_seconds.zip(report.local_batch).map(|(step_secs, local_batch)| Observation {
+        nodes: shape.map_or(1, |shape| shape.nodes),
+        replicas,
+        local_batch,
+        accumulation_secs: report.compute_seconds.unwrap_or(step_secs).min(step_secs),
+        step_secs,
+    });
+    StepReport {
+        done: report.steps.unwrap_or(claim.progress.done),
+        epoch: report.epoch.map_or(claim.progress.epoch, |epoch| epoch.min(f64::from(u32::MAX)) as u32),
+        steps,
+        noise: report.noise.map(|noise| GradientNoise { sqr: noise.sqr, var: noise.var }),
+    }
+}
+
+/// What a job is to do from now on.
+fn tuning_of(state: &State, claim: ClaimId) -> ProgressReply {
+    let books = state.books();
+    let claim = books.claim(claim);
+    let stop = matches!(claim.phase, Phase::Stopping { .. } | Phase::Ended { .. });
+    let replicas = claim.holds().map_or(1, |holds| holds.placement.shape(&books.cluster).workers);
+    match claim.tuning {
+        None => ProgressReply { stop, ..ProgressReply::default() },
+        Some(tuning) => ProgressReply {
+            batch_size: u32::try_from(tuning.total(replicas)).ok(),
+            local_batch: Some(tuning.local),
+            accumulation: Some(tuning.accumulations),
+            stop,
+        },
+    }
+}
+
+fn claim_that_may_end(event: &Event) -> Option<ClaimId> {
+    match event {
+        Event::ClaimRefused { claim, .. }
+        | Event::ClaimCancelled { claim }
+        | Event::LimitReached { claim }
+        | Event::ClaimEnded { claim, .. } => Some(*claim),
+        Event::RunFinished { run } | Event::RunStopped { run, .. } | Event::RunFailed { run, .. } => Some(run.claim),
+        _ => None,
+    }
+}

@@ -1,0 +1,43 @@
+//! What can keep the service from starting or going on.
+
+use std::io;
+use std::path::PathBuf;
+
+use cluster::Invalid;
+use executors::ExecutorError;
+use journal::JournalError;
+
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    #[error("{what} {}", path.display())]
+    File { what: &'static str, path: PathBuf, source: io::Error },
+    #[error("{}: {message}", path.display())]
+    Config { path: PathBuf, message: String },
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    #[error(transparent)]
+    Executor(#[from] ExecutorError),
+    #[error("the machine cannot be described: {0}")]
+    Machine(#[from] Invalid),
+    #[error("entry {seq} of the journal cannot be understood: {message}; it may be of a newer version")]
+    Entry { seq: u64, message: String },
+    #[error("the snapshot of the journal cannot be understood: {message}; it may be of another version")]
+    Snapshot { message: String },
+    #[error("node `{node}` had another kind of accelerator before: give the node another name")]
+    KindChanged { node: String },
+    #[error("the queues differ from those in the journal, which cannot be changed yet: {difference}")]
+    QueuesChanged { difference: String },
+    #[error("the policy of the journal, `{policy}`, cannot be used: {message}")]
+    Policy { policy: String, message: String },
+    #[error("cannot listen on {address}: {message}")]
+    Listen { address: String, message: String },
+    #[error("the service's own thread ended: {0}")]
+    Thread(String),
+}
+
+impl ServerError {
+    pub(crate) fn file(what: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> ServerError {
+        let path = path.into();
+        move |source| ServerError::File { what, path, source }
+    }
+}

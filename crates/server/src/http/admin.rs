@@ -1,0 +1,157 @@
+//! Queues, nodes, the policy, and how the service itself is.
+
+use std::collections::BTreeMap;
+
+use api::{ConfigView, Health, NodePage, PolicyRequest, PolicyView, Problem, QueuePage};
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use plan::Rhythm;
+use policies::PolicyConfig;
+
+use super::Door;
+use super::errors::{Body, Failure};
+use super::peer::By;
+use crate::core::Ask;
+use crate::fact::Caller;
+use crate::views;
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The queues and who uses what of them.
+#[utoipa::path(get, path = "/v1/queues", responses((status = 200, body = QueuePage)))]
+pub(crate) async fn queues(State(door): State<Door>) -> Json<QueuePage> {
+    Json(QueuePage { queues: views::queues(&door.service.replica.read()) })
+}
+
+/// The nodes and who is on them.
+#[utoipa::path(get, path = "/v1/nodes", responses((status = 200, body = NodePage)))]
+pub(crate) async fn nodes(State(door): State<Door>) -> Json<NodePage> {
+    Json(NodePage { nodes: views::nodes(&door.service.replica.read()) })
+}
+
+/// Takes no more jobs on a node; those on it stay.
+#[utoipa::path(post, path = "/v1/nodes/{name}/cordon", params(("name" = String, Path)),
+    responses((status = 200, body = NodePage), (status = "4XX", body = Problem, content_type = "application/problem+json"),
+        (status = 503, body = Problem, content_type = "application/problem+json")))]
+pub(crate) async fn cordon(
+    State(door): State<Door>,
+    By(caller): By,
+    Path(name): Path<String>,
+) -> Result<Json<NodePage>, Failure> {
+    change(&door, caller, Ask::Cordon(name)).await
+}
+
+/// Takes no more jobs on a node and moves those on it away.
+#[utoipa::path(post, path = "/v1/nodes/{name}/drain", params(("name" = String, Path)),
+    responses((status = 200, body = NodePage), (status = "4XX", body = Problem, content_type = "application/problem+json"),
+        (status = 503, body = Problem, content_type = "application/problem+json")))]
+pub(crate) async fn drain(
+    State(door): State<Door>,
+    By(caller): By,
+    Path(name): Path<String>,
+) -> Result<Json<NodePage>, Failure> {
+    change(&door, caller, Ask::Drain(name)).await
+}
+
+/// Takes jobs on a node again.
+#[utoipa::path(post, path = "/v1/nodes/{name}/uncordon", params(("name" = String, Path)),
+    responses((status = 200, body = NodePage), (status = "4XX", body = Problem, content_type = "application/problem+json"),
+        (status = 503, body = Problem, content_type = "application/problem+json")))]
+pub(crate) async fn uncordon(
+    State(door): State<Door>,
+    By(caller): By,
+    Path(name): Path<String>,
+) -> Result<Json<NodePage>, Failure> {
+    change(&door, caller, Ask::Uncordon(name)).await
+}
+
+async fn change(door: &Door, caller: Caller, ask: Ask) -> Result<Json<NodePage>, Failure> {
+    door.service.inbox.ask(caller, ask).await?;
+    Ok(Json(NodePage { nodes: views::nodes(&door.service.replica.read()) }))
+}
+
+/// The policy that decides.
+#[utoipa::path(get, path = "/v1/policy", responses((status = 200, body = PolicyView)))]
+pub(crate) async fn policy(State(door): State<Door>) -> Json<PolicyView> {
+    Json(current(&door))
+}
+
+fn current(door: &Door) -> PolicyView {
+    let text = door.service.replica.read().state.policy().to_string();
+    let config = PolicyConfig::from_text(&text).unwrap_or_else(|_| PolicyConfig::named(&text));
+    let parameters: BTreeMap<String, String> =
+        config.all().unwrap_or_default().into_iter().map(|(key, value)| (key.to_string(), value)).collect();
+    let rhythm = config.build().ok().map(|policy| policy.rhythm());
+    let rhythm_seconds = match rhythm {
+        Some(Rhythm::EveryRound(round)) => Some(round.as_secs_f64()),
+        Some(Rhythm::OnChange) | None => None,
+    };
+    PolicyView { name: config.name, parameters, rhythm_seconds }
+}
+
+/// Another policy from now on.
+#[utoipa::path(put, path = "/v1/policy", request_body = PolicyRequest,
+    responses((status = 200, body = PolicyView), (status = "4XX", body = Problem, content_type = "application/problem+json"),
+        (status = 503, body = Problem, content_type = "application/problem+json")))]
+pub(crate) async fn set_policy(
+    State(door): State<Door>,
+    By(caller): By,
+    Body(request): Body<PolicyRequest>,
+) -> Result<Json<PolicyView>, Failure> {
+    let config = PolicyConfig::from_text(&request.policy)
+        .map_err(|error| Failure(Problem::from(api::FieldFault::new("policy", error.to_string()))))?;
+    door.service.inbox.ask(caller, Ask::UsePolicy(config)).await?;
+    Ok(Json(current(&door)))
+}
+
+/// What the service was configured with, defaults included.
+#[utoipa::path(get, path = "/v1/config", responses((status = 200, body = ConfigView)))]
+pub(crate) async fn config(State(door): State<Door>) -> Json<ConfigView> {
+    let service = &door.service;
+    let socket = format!("unix:{}", api::socket_in(&service.data_dir).display());
+    let listen = service.config.listen.iter().map(|address| format!("http://{address}"));
+    Json(ConfigView {
+        version: VERSION.into(),
+        data_dir: service.data_dir.display().to_string(),
+        listen: [socket].into_iter().chain(listen).collect(),
+        policy: current(&door),
+        settings: serde_json::to_value(&service.config).unwrap_or_default(),
+    })
+}
+
+/// Whether the service lives.
+#[utoipa::path(get, path = "/healthz", responses((status = 200, body = Health), (status = 503, body = Health)))]
+pub(crate) async fn healthz(State(door): State<Door>) -> Response {
+    let alive = door.service.is_alive();
+    answer(&door, alive, if alive { "ok" } else { "dead" }, None)
+}
+
+/// Whether it can take anything on.
+#[utoipa::path(get, path = "/readyz", responses((status = 200, body = Health), (status = 503, body = Health)))]
+pub(crate) async fn readyz(State(door): State<Door>) -> Response {
+    let trouble = door.service.replica.read().trouble.clone();
+    match trouble {
+        Some(trouble) => answer(&door, false, "read_only", Some(trouble)),
+        None if door.service.is_alive() => answer(&door, true, "ok", door.service.lost.clone()),
+        None => answer(&door, false, "dead", None),
+    }
+}
+
+fn answer(door: &Door, good: bool, status: &str, message: Option<String>) -> Response {
+    let uptime_seconds = door.service.started.elapsed().as_secs_f64();
+    let health = Health { status: status.into(), version: VERSION.into(), uptime_seconds, message };
+    let code = if good { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (code, Json(health)).into_response()
+}
+
+/// Numbers for Prometheus.
+#[utoipa::path(get, path = "/metrics", responses((status = 200, body = String, content_type = "application/openmetrics-text")))]
+pub(crate) async fn metrics(State(door): State<Door>) -> Result<Response, Failure> {
+    let replica = &door.service.replica;
+    let text = replica.measures.text(&replica.read());
+    let text = text.map_err(|error| Failure(Problem::new(500, "metrics", error.to_string())))?;
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
+}

@@ -1,0 +1,121 @@
+//! What happens, as it happens: server-sent events. Whoever lost the connection goes on behind the last number it saw.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use api::{EventView, FieldFault, JobId, Problem};
+use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::response::sse::{Event, KeepAlive, KeepAliveStream, Sse};
+use cluster::Time;
+use serde::Deserialize;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use utoipa::IntoParams;
+
+use super::Door;
+use super::errors::{Failure, Query};
+use crate::fact::Fact;
+use crate::replica::Line;
+use crate::views;
+
+/// So many entries are read from the journal at a time.
+const PAGE: usize = 1000;
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct EventQuery {
+    /// Begin behind this number, if it is still in the journal; without it, with what happens from now on.
+    after: Option<u64>,
+    /// Only what concerns this job.
+    job: Option<String>,
+}
+
+/// A stream of events. Each has its number as `id`, its kind as `event` and an `EventView` as `data`.
+#[utoipa::path(get, path = "/v1/events", params(EventQuery),
+    responses((status = 200, body = EventView, content_type = "text/event-stream"),
+        (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+pub(crate) async fn events(
+    State(door): State<Door>,
+    headers: HeaderMap,
+    Query(query): Query<EventQuery>,
+) -> Result<Sse<KeepAliveStream<ReceiverStream<Result<Event, Infallible>>>>, Failure> {
+    let job = query.job.as_deref().map(str::parse::<JobId>).transpose();
+    let job = job.map_err(|message| Failure(Problem::from(FieldFault::new("job", message))))?;
+    let resumed = headers.get("last-event-id").and_then(|value| value.to_str().ok()?.parse().ok());
+    let after = query.after.or(resumed);
+    let (sender, receiver) = mpsc::channel(64);
+    tokio::spawn(Stream { door, job, sender }.run(after));
+    Ok(Sse::new(ReceiverStream::new(receiver)).keep_alive(KeepAlive::default()))
+}
+
+struct Stream {
+    door: Door,
+    job: Option<JobId>,
+    sender: mpsc::Sender<Result<Event, Infallible>>,
+}
+
+impl Stream {
+    async fn run(self, after: Option<u64>) {
+        let mut lines = self.door.service.replica.lines();
+        let mut leaving = self.door.leaving.clone();
+        let mut last = after.unwrap_or_else(|| self.door.service.replica.read().seq);
+        // What is between the last entry seen and the first that comes by itself.
+        let mut behind = after.is_some();
+        loop {
+            if behind {
+                let Ok(reached) = self.catch_up(last).await else { return };
+                last = reached;
+                behind = false;
+            }
+            let batch: Arc<Vec<Line>> = tokio::select! {
+                batch = lines.recv() => match batch {
+                    Ok(batch) => batch,
+                    Err(RecvError::Lagged(_)) => {
+                        behind = true;
+                        continue;
+                    }
+                    Err(RecvError::Closed) => return,
+                },
+                _ = leaving.changed() => return,
+            };
+            for line in batch.iter().filter(|line| line.seq > last) {
+                if self.send(line).await.is_err() {
+                    return;
+                }
+            }
+            last = batch.last().map_or(last, |line| line.seq.max(last));
+        }
+    }
+
+    /// Sends what the journal has behind a number, and returns the last.
+    async fn catch_up(&self, mut last: u64) -> Result<u64, ()> {
+        loop {
+            let entries = self.door.service.entries(last, PAGE);
+            let entries = entries.map_err(|error| tracing::warn!(%error, "a stream of events ends"))?;
+            let Some(end) = entries.last().map(|entry| entry.seq) else { return Ok(last) };
+            for entry in entries {
+                let Ok(fact) = serde_json::from_str::<Fact>(&entry.text) else { continue };
+                let line = Line { seq: entry.seq, at: Time::from_millis(entry.at), decision: 0, fact };
+                self.send(&line).await?;
+            }
+            last = end;
+        }
+    }
+
+    async fn send(&self, line: &Line) -> Result<(), ()> {
+        let view = views::event(&self.door.service.replica.read(), line);
+        let Some(view) = view.filter(|view| self.wants(view)) else { return Ok(()) };
+        let data = serde_json::to_string(&view).map_err(drop)?;
+        let event = Event::default().id(view.seq.to_string()).event(&view.what).data(data);
+        self.sender.send(Ok(event)).await.map_err(drop)
+    }
+
+    fn wants(&self, view: &EventView) -> bool {
+        let Some(wanted) = self.job else { return true };
+        let found = view.job.as_deref().and_then(|job| job.parse::<JobId>().ok());
+        found.is_some_and(|found| found == wanted || (wanted.task.is_none() && found.number == wanted.number))
+    }
+}

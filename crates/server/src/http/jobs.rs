@@ -1,0 +1,343 @@
+//! Jobs: submitted, listed, shown, changed, explained.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::{
+    Explanation, FieldFault, JobId, JobPage, JobRequest, JobState, JobView, KubeflowReport, PriorityRequest, Problem,
+    ProgressReply, ProgressReport, Scene,
+};
+use axum::Json;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use cluster::ClaimId;
+use executors::{Account, Limits, Program};
+use nix::unistd::{Uid, User, geteuid};
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::Door;
+use super::errors::{Body, Failure, Named, Query, text_of};
+use super::peer::By;
+use crate::core::{Ask, Done, Submission, no_job};
+use crate::fact::{Array, Caller};
+use crate::replica::Shown;
+use crate::{explain as why, views};
+
+/// A page is never longer.
+const LONGEST_PAGE: usize = 1000;
+const USUAL_PAGE: usize = 100;
+const LONGEST_KEY: usize = 256;
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct ListQuery {
+    /// Only jobs in these states, separated by commas; `live` is all that have not ended.
+    state: Option<String>,
+    owner: Option<String>,
+    queue: Option<String>,
+    name: Option<String>,
+    /// At most so many.
+    #[param(minimum = 1, maximum = 1000)]
+    limit: Option<usize>,
+    /// The `next` of the page before.
+    after: Option<String>,
+}
+
+/// Jobs, the newest first.
+#[utoipa::path(get, path = "/v1/jobs", params(ListQuery), responses(
+    (status = 200, body = JobPage), (status = "4XX", body = Problem, content_type = "application/problem+json"),
+))]
+pub(crate) async fn list(State(door): State<Door>, Query(query): Query<ListQuery>) -> Result<Json<JobPage>, Failure> {
+    let states = query.state.as_deref().map(states).transpose()?;
+    let limit = query.limit.unwrap_or(USUAL_PAGE);
+    if !(1..=LONGEST_PAGE).contains(&limit) {
+        let fault = FieldFault::new("limit", format!("expected from 1 to {LONGEST_PAGE}, found {limit}"));
+        return Err(Failure(Problem::from(fault)));
+    }
+    let after = query.after.as_deref().map(str::parse::<JobId>).transpose();
+    let after = after.map_err(|message| Failure(Problem::from(FieldFault::new("after", message))))?;
+    let now = door.service.clock.now();
+    let shown = door.service.replica.read();
+    let acceptances = shown.ledger.acceptances();
+    let end = after
+        .map_or(acceptances.len(), |after| acceptances.partition_point(|acceptance| acceptance.first.0 < after.number));
+    let fits = |view: &JobView| {
+        let same = |wanted: &Option<String>, found: &str| wanted.as_ref().is_none_or(|wanted| wanted == found);
+        states.as_ref().is_none_or(|states| states.contains(&view.state))
+            && same(&query.owner, &view.owner)
+            && same(&query.queue, &view.queue)
+            && same(&query.name, &view.name)
+    };
+    let found = acceptances[..end].iter().rev().map(|acceptance| JobId::job(acceptance.first.0));
+    let mut jobs: Vec<JobView> =
+        found.filter_map(|id| views::job(&shown, id, now, false)).filter(fits).take(limit + 1).collect();
+    let next = (jobs.len() > limit).then(|| {
+        jobs.pop();
+        jobs.last().map(|job| job.id.clone())
+    });
+    Ok(Json(JobPage { jobs, next: next.flatten() }))
+}
+
+fn states(text: &str) -> Result<Vec<JobState>, Failure> {
+    let live = || JobState::ALL.into_iter().filter(|state| !state.is_final());
+    let mut states = Vec::new();
+    for word in text.split(',').filter(|word| !word.is_empty()) {
+        match word {
+            "live" => states.extend(live()),
+            word => {
+                let state = word.parse().map_err(|message: String| FieldFault::new("state", message));
+                states.push(state.map_err(|fault| Failure(Problem::from(fault)))?);
+            }
+        }
+    }
+    Ok(states)
+}
+
+/// Submits a job. The answer comes when it is durable.
+#[utoipa::path(post, path = "/v1/jobs", request_body = JobRequest,
+    params(("Idempotency-Key" = Option<String>, Header, description = "a second submission under the same key is the first one")),
+    responses(
+        (status = 201, body = JobView),
+        (status = 200, body = JobView, description = "it was submitted before, under this key"),
+        (status = "4XX", body = Problem, content_type = "application/problem+json"),
+        (status = 503, body = Problem, content_type = "application/problem+json"),
+    ))]
+pub(crate) async fn submit(
+    State(door): State<Door>,
+    By(caller): By,
+    headers: HeaderMap,
+    request: Request,
+) -> Result<Response, Failure> {
+    let key = key_of(&headers)?;
+    let (text, format) = text_of(request, &()).await?;
+    let request = JobRequest::parse(&text, format)?;
+    request.check().map_err(Problem::invalid)?;
+    let submission = examine(&door, &caller, request, key)?;
+    let done = door.service.inbox.ask(caller, Ask::Submit(Box::new(submission))).await?;
+    let Done::Numbered(id, new) = done else { unreachable!("a submission is answered with a number") };
+    let status = if new { StatusCode::CREATED } else { StatusCode::OK };
+    let Json(view) = show_job(&door, id)?;
+    Ok((status, [(header::LOCATION, format!("/v1/jobs/{id}"))], Json(view)).into_response())
+}
+
+fn key_of(headers: &HeaderMap) -> Result<Option<String>, Failure> {
+    let Some(value) = headers.get("idempotency-key") else { return Ok(None) };
+    let text = value.to_str().ok().filter(|key| !key.is_empty() && key.len() <= LONGEST_KEY);
+    let fault = || FieldFault::new("Idempotency-Key", format!("expected 1 to {LONGEST_KEY} printable characters"));
+    text.map(|key| Some(key.to_string())).ok_or_else(|| Failure(Problem::from(fault())))
+}
+
+/// From what was asked for to what the core and the executor understand.
+fn examine(door: &Door, caller: &Caller, request: JobRequest, key: Option<String>) -> Result<Submission, Problem> {
+    let shown = door.service.replica.read();
+    let books = shown.state.books();
+    let name = request.display_name();
+    let expected = books.history().expected(&caller.name.as_str().into(), &name.as_str().into());
+    let claims_of = |id: JobId| shown.ledger.claims(id).map(|claims| claims.map(ClaimId).collect());
+    let scene = Scene {
+        cluster: &books.cluster,
+        queues: &books.queues,
+        owner: &caller.name,
+        now: door.service.clock.now(),
+        zero_unix_ms: 0,
+        expected,
+        claims_of: &claims_of,
+    };
+    let built = request.build(&scene)?;
+    let spec = built.draft.build().map_err(|invalid| FieldFault::new(invalid.field.clone(), invalid.to_string()))?;
+    let account = account_of(caller)?;
+    let home = account.as_ref().map_or_else(|| PathBuf::from("/"), |account| account.home.clone());
+    let program = Program {
+        command: request.command.argv(),
+        workdir: request.workdir.as_ref().map_or(home, PathBuf::from),
+        env: request.env.clone(),
+        account,
+        limits: Limits {
+            address_space: None,
+            open_files: request.ulimits.open_files,
+            processes: request.ulimits.processes,
+            core_file: request.ulimits.core_file.map(|size| size.bytes().get()),
+        },
+        notice: request.checkpoint.notice.map_or(cluster::Span::ZERO, api::Duration::span),
+        job_name: name,
+        queue: books.queues.queue(spec.queue).name.to_string(),
+    };
+    let array = request.array.map(|array| Array { indices: array.tasks().collect(), at_once: array.at_once });
+    Ok(Submission { spec: Arc::new(spec), speed: Arc::new(built.speed), request, program, key, array })
+}
+
+/// Whom to run as: the caller, if the service may; itself, if that is the caller.
+fn account_of(caller: &Caller) -> Result<Option<Account>, Problem> {
+    let own = geteuid();
+    if caller.uid == own.as_raw() {
+        return Ok(None);
+    }
+    if !own.is_root() {
+        let detail = "the service does not run as root, so it can run jobs of its own user only";
+        return Err(Problem::new(403, "not-allowed", detail));
+    }
+    let user = User::from_uid(Uid::from_raw(caller.uid)).ok().flatten();
+    let user =
+        user.ok_or_else(|| Problem::new(403, "not-allowed", format!("there is no user with number {}", caller.uid)))?;
+    Ok(Some(Account { uid: caller.uid, gid: user.gid.as_raw(), name: user.name, home: user.dir }))
+}
+
+/// One job, with what was submitted.
+#[utoipa::path(get, path = "/v1/jobs/{id}", params(("id" = String, Path, description = "7, or 7_3 for a task of an array")),
+    responses((status = 200, body = JobView), (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+pub(crate) async fn show(State(door): State<Door>, Named(id): Named) -> Result<Json<JobView>, Failure> {
+    Ok(show_job(&door, id)?)
+}
+
+fn show_job(door: &Door, id: JobId) -> Result<Json<JobView>, Problem> {
+    let shown = door.service.replica.read();
+    views::job(&shown, id, door.service.clock.now(), true).map(Json).ok_or_else(|| no_job(id))
+}
+
+/// Another priority for a job.
+#[utoipa::path(patch, path = "/v1/jobs/{id}", params(("id" = String, Path)), request_body = PriorityRequest,
+    responses((status = 200, body = JobView), (status = "4XX", body = Problem, content_type = "application/problem+json"),
+        (status = 503, body = Problem, content_type = "application/problem+json")))]
+pub(crate) async fn reprioritise(
+    State(door): State<Door>,
+    By(caller): By,
+    Named(id): Named,
+    Body(request): Body<PriorityRequest>,
+) -> Result<Json<JobView>, Failure> {
+    if !(-1000..=1000).contains(&request.priority) {
+        let fault = FieldFault::new("priority", format!("expected from -1000 to 1000, found {}", request.priority));
+        return Err(Failure(Problem::from(fault)));
+    }
+    change(&door, caller, id, Ask::Reprioritise(id, request.priority)).await
+}
+
+/// Ends a job.
+#[utoipa::path(post, path = "/v1/jobs/{id}/cancel", params(("id" = String, Path)),
+    responses((status = 200, body = JobView), (status = "4XX", body = Problem, content_type = "application/problem+json"),
+        (status = 503, body = Problem, content_type = "application/problem+json")))]
+pub(crate) async fn cancel(
+    State(door): State<Door>,
+    By(caller): By,
+    Named(id): Named,
+) -> Result<Json<JobView>, Failure> {
+    change(&door, caller, id, Ask::Cancel(id)).await
+}
+
+/// Lets a job wait; if it runs, it saves its state and stops.
+#[utoipa::path(post, path = "/v1/jobs/{id}/hold", params(("id" = String, Path)),
+    responses((status = 200, body = JobView), (status = "4XX", body = Problem, content_type = "application/problem+json"),
+        (status = 503, body = Problem, content_type = "application/problem+json")))]
+pub(crate) async fn hold(State(door): State<Door>, By(caller): By, Named(id): Named) -> Result<Json<JobView>, Failure> {
+    change(&door, caller, id, Ask::Hold(id)).await
+}
+
+/// Lets a held job go on.
+#[utoipa::path(post, path = "/v1/jobs/{id}/release", params(("id" = String, Path)),
+    responses((status = 200, body = JobView), (status = "4XX", body = Problem, content_type = "application/problem+json"),
+        (status = 503, body = Problem, content_type = "application/problem+json")))]
+pub(crate) async fn release(
+    State(door): State<Door>,
+    By(caller): By,
+    Named(id): Named,
+) -> Result<Json<JobView>, Failure> {
+    change(&door, caller, id, Ask::Release(id)).await
+}
+
+async fn change(door: &Door, caller: Caller, id: JobId, ask: Ask) -> Result<Json<JobView>, Failure> {
+    door.service.inbox.ask(caller, ask).await?;
+    Ok(show_job(door, id)?)
+}
+
+/// Why a job has what it has, and what would change it.
+#[utoipa::path(get, path = "/v1/jobs/{id}/explain", params(("id" = String, Path)),
+    responses((status = 200, body = Explanation), (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+pub(crate) async fn explain(State(door): State<Door>, Named(id): Named) -> Result<Json<Explanation>, Failure> {
+    let shown = door.service.replica.read();
+    Ok(Json(why::explain(&shown, id, door.service.clock.now())?))
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct WaitQuery {
+    /// Answer after so long at the latest.
+    #[param(minimum = 0.0, maximum = 3600.0)]
+    timeout_seconds: Option<f64>,
+}
+
+/// Waits until the job has ended, or until the time is over; shows it as it then is.
+#[utoipa::path(get, path = "/v1/jobs/{id}/wait", params(("id" = String, Path), WaitQuery),
+    responses((status = 200, body = JobView), (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+pub(crate) async fn wait(
+    State(door): State<Door>,
+    Named(id): Named,
+    Query(query): Query<WaitQuery>,
+) -> Result<Json<JobView>, Failure> {
+    let seconds = query.timeout_seconds.unwrap_or(30.0);
+    if !(0.0..=3600.0).contains(&seconds) {
+        return Err(Failure(Problem::from(FieldFault::new(
+            "timeout_seconds",
+            format!("expected from 0 to 3600, found {seconds}"),
+        ))));
+    }
+    let deadline = tokio::time::Instant::now() + Duration::from_secs_f64(seconds);
+    let mut version = door.service.replica.version();
+    let mut leaving = door.leaving.clone();
+    loop {
+        version.mark_unchanged();
+        let Json(view) = show_job(&door, id)?;
+        if view.state.is_final() || *leaving.borrow() {
+            return Ok(Json(view));
+        }
+        tokio::select! {
+            _ = version.changed() => {}
+            _ = leaving.changed() => {}
+            () = tokio::time::sleep_until(deadline) => return Ok(show_job(&door, id)?),
+        }
+    }
+}
+
+/// A job says how it is doing and is told how to go on. See docs/guides/progress.md.
+#[utoipa::path(post, path = "/v1/jobs/{id}/progress", params(("id" = String, Path)), request_body = ProgressReport,
+    responses((status = 200, body = ProgressReply), (status = "4XX", body = Problem, content_type = "application/problem+json"),
+        (status = 503, body = Problem, content_type = "application/problem+json")))]
+pub(crate) async fn progress(
+    State(door): State<Door>,
+    By(caller): By,
+    Named(id): Named,
+    Body(report): Body<ProgressReport>,
+) -> Result<Json<ProgressReply>, Failure> {
+    report.check().map_err(Problem::from)?;
+    tell(&door, caller, id, report).await
+}
+
+async fn tell(door: &Door, caller: Caller, id: JobId, report: ProgressReport) -> Result<Json<ProgressReply>, Failure> {
+    match door.service.inbox.ask(caller, Ask::Report(id, report)).await? {
+        Done::Tuned(reply) => Ok(Json(reply)),
+        other => unreachable!("a report is answered with a tuning, not {other:?}"),
+    }
+}
+
+/// The same by the protocol of Kubeflow's trainer, which Hugging Face's `Trainer` speaks without being told.
+#[utoipa::path(post, path = "/v1/jobs/{id}/trainer-status", params(("id" = String, Path)), request_body = KubeflowReport,
+    responses((status = 200, body = ProgressReply), (status = "4XX", body = Problem, content_type = "application/problem+json"),
+        (status = 503, body = Problem, content_type = "application/problem+json")))]
+pub(crate) async fn kubeflow(
+    State(door): State<Door>,
+    By(caller): By,
+    Named(id): Named,
+    Body(report): Body<KubeflowReport>,
+) -> Result<Json<ProgressReply>, Failure> {
+    let total = total_steps(&door.service.replica.read(), id)?;
+    let report = report.trainer_status.into_report(total).map_err(Problem::from)?;
+    tell(&door, caller, id, report).await
+}
+
+fn total_steps(shown: &Shown, id: JobId) -> Result<Option<u64>, Problem> {
+    let claims = shown.ledger.claims(id).ok_or_else(|| no_job(id))?;
+    Ok(shown.state.books().claim(ClaimId(claims.start)).spec.iterations())
+}

@@ -1,0 +1,279 @@
+//! What the service knows about jobs beyond what the decision core needs: who submitted them, what they run, how they
+//! ended, what they last said. Like the core's state it is the sum of facts, and changes only in [`Ledger::apply`].
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use api::{JobId, ProgressReport};
+use cluster::{ClaimId, Cluster, Run, Shape, Time};
+use engine::{Command, Event};
+use executors::Ending;
+use plan::{FailureCause, Note, Outcome};
+use serde::{Deserialize, Serialize};
+
+use crate::fact::{Acceptance, Fact};
+
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Ledger {
+    acceptances: Vec<Arc<Acceptance>>,
+    /// By claim.
+    jobs: Vec<Job>,
+    /// By owner and key.
+    #[serde(with = "cluster::pairs")]
+    keys: BTreeMap<(u32, String), ClaimId>,
+    /// How often the policy was asked; the number of the latest decision.
+    decisions: u64,
+}
+
+/// One claim: a job, or a task of an array.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Job {
+    acceptance: u32,
+    /// Its place among the tasks of its array, from 0.
+    pub place: u32,
+    /// It waits because enough tasks of its array are under way.
+    pub throttled: bool,
+    pub first_started: Option<Time>,
+    /// How its latest run ended.
+    pub ending: Option<(Run, Ending)>,
+    /// The latest of every figure it reported, and when.
+    pub report: Option<(Time, ProgressReport)>,
+    /// Iterations in the newest state it is known to have saved.
+    pub saved: u64,
+    /// The decision that said the latest about it.
+    pub decision: u64,
+    /// What became of it, the latest at the end; of a long life only the last part.
+    pub history: Vec<Happening>,
+}
+
+/// Something that became of a job.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Happening {
+    pub at: Time,
+    /// The decision that was in force.
+    pub decision: u64,
+    pub what: What,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum What {
+    Submitted,
+    Refused,
+    Held,
+    Released,
+    Reprioritised(i32),
+    Launched { attempt: u32, shape: Shape },
+    Started,
+    ToldToStop,
+    Stopped,
+    Finished,
+    Failed(FailureCause, Option<i32>),
+    Rests(Time),
+    Cancelled,
+    LimitReached,
+    Ended(Outcome),
+    Noted(Note),
+}
+
+/// So much of a job's life is kept beside the journal.
+const LONGEST_HISTORY: usize = 40;
+
+impl Ledger {
+    pub fn decisions(&self) -> u64 {
+        self.decisions
+    }
+
+    pub fn len(&self) -> usize {
+        self.jobs.len()
+    }
+
+    pub fn job(&self, claim: ClaimId) -> Option<&Job> {
+        self.jobs.get(claim.0 as usize)
+    }
+
+    pub fn acceptance(&self, claim: ClaimId) -> Option<&Arc<Acceptance>> {
+        self.job(claim).map(|job| &self.acceptances[job.acceptance as usize])
+    }
+
+    /// Every submission, in order.
+    pub fn acceptances(&self) -> &[Arc<Acceptance>] {
+        &self.acceptances
+    }
+
+    /// How a claim is called.
+    pub fn id(&self, claim: ClaimId) -> JobId {
+        let Some(acceptance) = self.acceptance(claim) else { return JobId::job(claim.0) };
+        match &acceptance.array {
+            None => JobId::job(claim.0),
+            Some(array) => JobId::task(acceptance.first.0, array.indices[self.jobs[claim.0 as usize].place as usize]),
+        }
+    }
+
+    /// The claims a name stands for: one job, one task, or all tasks of an array. Nothing if there is no such job.
+    pub fn claims(&self, id: JobId) -> Option<std::ops::Range<u32>> {
+        let acceptance = self.acceptance(ClaimId(id.number)).filter(|acceptance| acceptance.first.0 == id.number)?;
+        let first = acceptance.first.0;
+        match (id.task, &acceptance.array) {
+            (None, _) => Some(first..first + acceptance.task_count()),
+            (Some(_), None) => None,
+            (Some(task), Some(array)) => {
+                let place = array.indices.iter().position(|&index| index == task)? as u32;
+                Some(first + place..first + place + 1)
+            }
+        }
+    }
+
+    /// The job that was submitted under this key.
+    pub fn keyed(&self, uid: u32, key: &str) -> Option<&Arc<Acceptance>> {
+        self.keys.get(&(uid, key.to_string())).and_then(|&claim| self.acceptance(claim))
+    }
+
+    /// The next task of the claim's array that waits only because enough are under way.
+    pub fn next_throttled(&self, claim: ClaimId) -> Option<ClaimId> {
+        let acceptance = self.acceptance(claim)?;
+        acceptance.array.as_ref().and_then(|array| array.at_once)?;
+        let tasks = acceptance.first.0..acceptance.first.0 + acceptance.task_count();
+        tasks.map(ClaimId).find(|task| self.jobs[task.0 as usize].throttled)
+    }
+
+    /// Takes a fact in. The cluster is that of the state to which the same fact is applied.
+    pub fn apply(&mut self, now: Time, fact: &Fact, cluster: &Cluster) {
+        match fact {
+            Fact::Numbered(acceptance) => self.number(acceptance),
+            Fact::Reported { run, report } => self.report(now, run.claim, report),
+            Fact::Ended { run, ending } => {
+                if let Some(job) = self.jobs.get_mut(run.claim.0 as usize) {
+                    job.ending = Some((*run, ending.clone()));
+                }
+            }
+            Fact::Core(event) => self.observe(now, event, cluster),
+        }
+    }
+
+    fn number(&mut self, acceptance: &Arc<Acceptance>) {
+        assert_eq!(acceptance.first.0 as usize, self.jobs.len(), "jobs are numbered in order");
+        if let Some(key) = &acceptance.key {
+            self.keys.insert((acceptance.owner.uid, key.clone()), acceptance.first);
+        }
+        let at_once = acceptance.array.as_ref().and_then(|array| array.at_once).unwrap_or(u32::MAX);
+        let index = self.acceptances.len() as u32;
+        self.acceptances.push(acceptance.clone());
+        self.jobs.extend((0..acceptance.task_count()).map(|place| Job {
+            acceptance: index,
+            place,
+            throttled: place >= at_once,
+            first_started: None,
+            ending: None,
+            report: None,
+            saved: 0,
+            decision: 0,
+            history: Vec::new(),
+        }));
+    }
+
+    fn report(&mut self, now: Time, claim: ClaimId, report: &ProgressReport) {
+        let Some(job) = self.jobs.get_mut(claim.0 as usize) else { return };
+        if let Some(checkpoint) = report.checkpoint {
+            job.saved = job.saved.max(checkpoint.steps);
+        }
+        let known = job.report.take().map_or_else(ProgressReport::default, |(_, known)| known);
+        job.report = Some((now, newer(known, report.clone())));
+    }
+
+    fn observe(&mut self, now: Time, event: &Event, cluster: &Cluster) {
+        match event {
+            Event::Planned(plan) => {
+                self.decisions += 1;
+                for (claim, _) in &plan.changes {
+                    if let Some(job) = self.jobs.get_mut(claim.0 as usize) {
+                        job.decision = self.decisions;
+                    }
+                }
+                for (claim, note) in &plan.notes {
+                    self.happened(now, *claim, What::Noted(*note));
+                    if let Some(job) = self.jobs.get_mut(claim.0 as usize) {
+                        job.decision = self.decisions;
+                    }
+                }
+            }
+            Event::PlanRefused { .. } => self.decisions += 1,
+            Event::ClaimSubmitted { claim, .. } => self.happened(now, *claim, What::Submitted),
+            Event::ClaimRefused { claim, .. } => self.happened(now, *claim, What::Refused),
+            Event::ClaimHeld { claim } => self.happened(now, *claim, What::Held),
+            Event::ClaimReleased { claim } => {
+                self.happened(now, *claim, What::Released);
+                self.with(*claim, |job| job.throttled = false);
+            }
+            Event::ClaimReprioritised { claim, priority } => {
+                self.happened(now, *claim, What::Reprioritised(*priority));
+            }
+            Event::ClaimCancelled { claim } => self.happened(now, *claim, What::Cancelled),
+            Event::LimitReached { claim } => self.happened(now, *claim, What::LimitReached),
+            Event::ClaimRests { claim, until } => self.happened(now, *claim, What::Rests(*until)),
+            Event::ClaimEnded { claim, outcome } => self.happened(now, *claim, What::Ended(*outcome)),
+            Event::Issued(Command::Launch { run, allotment, .. }) => {
+                let shape = allotment.placement.shape(cluster);
+                self.happened(now, run.claim, What::Launched { attempt: run.attempt, shape });
+                self.with(run.claim, |job| job.ending = None);
+            }
+            Event::Issued(Command::Stop { run, .. }) => self.happened(now, run.claim, What::ToldToStop),
+            Event::RunStarted { run } => {
+                self.happened(now, run.claim, What::Started);
+                self.with(run.claim, |job| {
+                    job.first_started.get_or_insert(now);
+                });
+            }
+            Event::RunStopped { run, done } => {
+                self.happened(now, run.claim, What::Stopped);
+                self.with(run.claim, |job| job.saved = *done);
+            }
+            Event::RunFinished { run } => self.happened(now, run.claim, What::Finished),
+            Event::RunFailed { run, why, .. } => {
+                let code = self.job(run.claim).and_then(|job| job.ending.as_ref()?.1.exit_code());
+                self.happened(now, run.claim, What::Failed(*why, code));
+            }
+            Event::ClusterDefined { .. }
+            | Event::PolicyChosen { .. }
+            | Event::NodeJoined { .. }
+            | Event::NodeChanged { .. }
+            | Event::ClaimRested { .. }
+            | Event::RunProgressed { .. }
+            | Event::Refitted { .. }
+            | Event::Issued(Command::Retune { .. } | Command::Provision { .. } | Command::Release { .. }) => {}
+        }
+    }
+
+    fn happened(&mut self, at: Time, claim: ClaimId, what: What) {
+        let decision = self.decisions;
+        self.with(claim, |job| {
+            if job.history.len() == LONGEST_HISTORY {
+                // How it began stays.
+                job.history.remove(1);
+            }
+            job.history.push(Happening { at, decision, what });
+        });
+    }
+
+    fn with(&mut self, claim: ClaimId, change: impl FnOnce(&mut Job)) {
+        if let Some(job) = self.jobs.get_mut(claim.0 as usize) {
+            change(job);
+        }
+    }
+}
+
+/// Every figure of the later report, and of the earlier one what the later does not say.
+fn newer(known: ProgressReport, report: ProgressReport) -> ProgressReport {
+    ProgressReport {
+        run: report.run.or(known.run),
+        steps: report.steps.or(known.steps),
+        epoch: report.epoch.or(known.epoch),
+        step_seconds: report.step_seconds.or(known.step_seconds),
+        compute_seconds: report.compute_seconds.or(known.compute_seconds),
+        local_batch: report.local_batch.or(known.local_batch),
+        accumulation: report.accumulation.or(known.accumulation),
+        loss: report.loss.or(known.loss),
+        noise: report.noise.or(known.noise),
+        checkpoint: report.checkpoint.or(known.checkpoint),
+        metrics: known.metrics.into_iter().chain(report.metrics).collect(),
+    }
+}

@@ -1,0 +1,27 @@
+//! The live service: the decision core of the simulator with real jobs around it. One thread owns the core; what comes in
+//! is taken in batches, journaled, and only then answered and carried out. Readers have a copy of their own.
+
+mod clock;
+pub mod core;
+mod error;
+mod explain;
+mod fact;
+pub mod http;
+mod image;
+mod ledger;
+mod live;
+mod measures;
+mod replica;
+mod service;
+mod settings;
+pub mod views;
+
+pub use clock::Clock;
+pub use error::ServerError;
+pub use explain::explain;
+pub use fact::{Acceptance, Array, Caller, Fact};
+pub use ledger::{Happening, Job, Ledger, What};
+pub use live::{Inbox, Live, Message, Store};
+pub use replica::{Line, Replica, Shown};
+pub use service::{Service, journal_path};
+pub use settings::{Config, DEFAULT_POLICY, Settings};

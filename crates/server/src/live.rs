@@ -1,0 +1,391 @@
+//! The loop that owns the decision core: everything pending is taken as one batch, journaled, and only then answered and
+//! carried out.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::time::Duration;
+
+use api::Problem;
+use cluster::{Devices, NodeId, Run, Span, Time};
+use engine::{Command, Engine, Event, Request, Settings};
+use executors::{Ending, Executor, LaunchOrder, News, Sighting, Stage, workers_of};
+use journal::JournalError;
+use plan::{Availability, Phase};
+use policies::PolicyConfig;
+use tokio::sync::oneshot;
+
+use crate::clock::Clock;
+use crate::core::{Ask, Core, Reply};
+use crate::error::ServerError;
+use crate::fact::{Caller, Fact};
+use crate::replica::Replica;
+
+/// Where facts are kept before anything is done about them.
+pub trait Store: Send {
+    /// All of them or none, durably; returns the number of the last.
+    fn append(&mut self, at: Time, texts: &[String]) -> Result<u64, JournalError>;
+
+    /// Makes the facts so far shorter, where the store can: what is shown stands for them.
+    fn compact(&mut self, _replica: &Replica) -> Result<(), JournalError> {
+        Ok(())
+    }
+}
+
+/// What comes into the loop.
+#[derive(Debug)]
+pub enum Message {
+    Call {
+        caller: Caller,
+        ask: Ask,
+        reply: oneshot::Sender<Reply>,
+    },
+    News(News),
+    /// Leave; whatever runs goes on.
+    Leave,
+}
+
+/// How others speak to the loop.
+#[derive(Debug, Clone)]
+pub struct Inbox(SyncSender<Message>);
+
+/// More than this does not wait: whoever comes is told to come again.
+const MOST_WAITING: usize = 20_000;
+/// So many are taken as one batch.
+const LARGEST_BATCH: usize = 4096;
+/// How long after a failed append the next one is tried.
+const TRY_AGAIN: Duration = Duration::from_secs(1);
+
+#[allow(missing_debug_implementations, reason = "a policy need not be printable")]
+pub struct Live {
+    pub core: Core,
+    pub store: Box<dyn Store>,
+    pub executor: Box<dyn Executor>,
+    pub replica: Arc<Replica>,
+    pub settings: Settings,
+    /// For every worker of every job, by which it finds the service.
+    pub environment: BTreeMap<String, String>,
+    /// What was heard and could not be journaled yet.
+    pub unheard: Vec<News>,
+}
+
+type Waiting = oneshot::Sender<Reply>;
+
+impl Inbox {
+    pub fn new() -> (Inbox, Receiver<Message>) {
+        let (sender, receiver) = sync_channel(MOST_WAITING);
+        (Inbox(sender), receiver)
+    }
+
+    /// Asks and waits for the answer, which comes when it is durable.
+    pub async fn ask(&self, caller: Caller, ask: Ask) -> Reply {
+        let (reply, answer) = oneshot::channel();
+        self.0.try_send(Message::Call { caller, ask, reply }).map_err(|error| match error {
+            TrySendError::Full(_) => Problem::new(503, "busy", "too much is waiting to be done: try again in a moment"),
+            TrySendError::Disconnected(_) => leaving(),
+        })?;
+        answer.await.unwrap_or_else(|_| Err(leaving()))
+    }
+
+    /// Passes on what an executor saw; waits while the loop is busy.
+    pub fn tell(&self, news: News) -> bool {
+        self.0.send(Message::News(news)).is_ok()
+    }
+
+    pub fn leave(&self) {
+        // A loop that is gone has left.
+        self.0.send(Message::Leave).ok();
+    }
+}
+
+fn leaving() -> Problem {
+    Problem::new(503, "leaving", "the service is shutting down")
+}
+
+impl Live {
+    /// Until told to leave. What runs then goes on running.
+    pub fn run(mut self, inbox: &Receiver<Message>, clock: Clock) -> Result<(), ServerError> {
+        self.reconcile(clock.now())?;
+        loop {
+            let mut calls = Vec::new();
+            let mut news = std::mem::take(&mut self.unheard);
+            let mut leave = false;
+            let mut take = |message| match message {
+                Message::Call { caller, ask, reply } => calls.push((caller, ask, reply)),
+                Message::News(heard) => news.push(heard),
+                Message::Leave => leave = true,
+            };
+            match inbox.recv_timeout(self.patience(&clock)) {
+                Ok(message) => {
+                    take(message);
+                    inbox.try_iter().take(LARGEST_BATCH).for_each(take);
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => leave = true,
+            }
+            self.turn(clock.now(), calls, news)?;
+            if leave {
+                if let Err(error) = self.store.compact(&self.replica) {
+                    tracing::warn!(%error, "the journal was not compacted");
+                }
+                return Ok(());
+            }
+        }
+    }
+
+    /// How long to wait for something to happen.
+    fn patience(&self, clock: &Clock) -> Duration {
+        if self.replica.read().trouble.is_some() {
+            return TRY_AGAIN;
+        }
+        if !self.unheard.is_empty() {
+            return Duration::ZERO;
+        }
+        self.core.engine.next_wakeup().map_or(Duration::from_secs(3600), |due| clock.until(due))
+    }
+
+    /// One batch: decide, journal, show, answer, act.
+    pub fn turn(&mut self, now: Time, calls: Vec<(Caller, Ask, Waiting)>, news: Vec<News>) -> Result<(), ServerError> {
+        for heard in &news {
+            if let News::Usage { run, usage } = heard {
+                self.replica.used(*run, *usage);
+            }
+        }
+        let now = now.max(self.core.engine.state().now());
+        let (asks, waiting): (Vec<_>, Vec<_>) =
+            calls.into_iter().map(|(caller, ask, reply)| ((caller, ask), reply)).unzip();
+        let began = std::time::Instant::now();
+        let step = self.core.step(now, asks, news.clone());
+        self.replica.measures.decided(&step.facts, began.elapsed());
+        if !step.facts.is_empty() {
+            let texts: Vec<String> = step.facts.iter().map(text_of).collect();
+            match self.store.append(now, &texts) {
+                Ok(last) => self.show(now, step.facts.clone(), last),
+                // Whether the batch is there is known when the journal is opened again: the service has to start anew.
+                Err(error @ JournalError::MustReopen { .. }) => return Err(error.into()),
+                Err(error) => {
+                    self.undo(&error, news, waiting);
+                    return Ok(());
+                }
+            }
+        }
+        for (waiting, reply) in waiting.into_iter().zip(step.replies) {
+            // Whoever does not wait any more has lost nothing: what was done is on record.
+            waiting.send(reply).ok();
+        }
+        for fact in &step.facts {
+            if let Fact::Core(Event::Issued(command)) = fact {
+                self.carry_out(command);
+            }
+        }
+        for run in step.settled {
+            if let Err(error) = self.executor.settle(run) {
+                tracing::warn!(run = %name(run), %error, "a run that has ended could not be put away");
+            }
+        }
+        Ok(())
+    }
+
+    fn show(&self, now: Time, facts: Vec<Fact>, last: u64) {
+        let before = self.replica.read().ledger.decisions();
+        self.replica.apply(now, facts, last);
+        let shown = self.replica.read();
+        let decision = shown.ledger.decisions();
+        if decision > before {
+            let claims = shown.state.books().claims();
+            tracing::debug!(decision, seq = last, live = claims.live_count(), "decided");
+        }
+        let recovered = shown.trouble.is_some();
+        drop(shown);
+        if recovered {
+            tracing::info!("the journal can be written again");
+            self.replica.set_trouble(None);
+        }
+    }
+
+    /// Nothing of this batch has happened: it could not be made durable. Requests are refused; what executors saw is
+    /// kept until it can be.
+    fn undo(&mut self, error: &JournalError, news: Vec<News>, waiting: Vec<Waiting>) {
+        tracing::error!(%error, "the journal cannot be written: nothing is taken on until it can be");
+        let shown = self.replica.read();
+        let policy = PolicyConfig::from_text(shown.state.policy())
+            .and_then(|config| config.build())
+            .expect("the policy in force was built before");
+        self.core.engine = Engine::resume(shown.state.clone(), policy, self.settings);
+        self.core.ledger = shown.ledger.clone();
+        drop(shown);
+        self.replica.set_trouble(Some(error.to_string()));
+        self.unheard = news.into_iter().filter(|news| !matches!(news, News::Usage { .. })).collect();
+        for waiting in waiting {
+            let problem = Problem::new(503, "not-durable", format!("it could not be made durable: {error}"));
+            waiting.send(Err(problem)).ok();
+        }
+    }
+
+    /// Does what was decided. What cannot be done is news too.
+    fn carry_out(&mut self, command: &Command) {
+        let done = match command {
+            Command::Launch { run, allotment, tuning, until } => {
+                let order = self.order(*run, allotment, *tuning, *until);
+                let launched = self.executor.launch(&order);
+                if let Err(error) = launched {
+                    tracing::error!(run = %name(*run), %error, "cannot launch");
+                    let ending = Ending { trouble: Some(error.to_string()), ..Ending::default() };
+                    self.unheard.push(News::Ended { run: *run, ending });
+                }
+                Ok(())
+            }
+            Command::Stop { run, grace } => self.executor.stop(*run, self.grace_of(*run, *grace)),
+            Command::Retune { run, tuning } => self.executor.retune(*run, *tuning),
+            Command::Provision { .. } | Command::Release { .. } => {
+                tracing::warn!(?command, "there is nobody here to rent nodes from");
+                Ok(())
+            }
+        };
+        if let Err(error) = done {
+            tracing::error!(?command, %error, "an order could not be carried out");
+        }
+    }
+
+    /// What the job asked for, but never longer than what was ordered if that is nothing.
+    fn grace_of(&self, run: Run, ordered: Span) -> Span {
+        let acceptance = self.core.ledger.acceptance(run.claim);
+        let asked = acceptance.and_then(|acceptance| acceptance.request.checkpoint.grace.map(api::Duration::span));
+        if ordered.is_zero() { ordered } else { asked.unwrap_or(ordered) }
+    }
+
+    fn order(&self, run: Run, allotment: &plan::Allotment, tuning: Option<perf::Tuning>, until: Time) -> LaunchOrder {
+        let state = self.core.engine.state();
+        let acceptance = self.core.ledger.acceptance(run.claim).expect("what is launched was numbered");
+        let mut env = self.environment.clone();
+        let id = self.core.ledger.id(run.claim);
+        env.insert("MOIRA_JOB_ID".into(), id.to_string());
+        if let Some(task) = id.task {
+            env.insert("MOIRA_ARRAY_ID".into(), id.number.to_string());
+            env.insert("MOIRA_ARRAY_TASK_ID".into(), task.to_string());
+        }
+        LaunchOrder {
+            run,
+            program: acceptance.program.clone(),
+            workers: workers_of(&allotment.placement, &state.books().cluster),
+            env,
+            start_within: until.since(state.now()),
+            restarts: run.attempt - 1,
+            tuning,
+        }
+    }
+
+    /// After a start: what the journal says should run, beside what really does.
+    fn reconcile(&mut self, now: Time) -> Result<(), ServerError> {
+        let seen: BTreeMap<Run, Stage> =
+            self.executor.survey()?.into_iter().map(|Sighting { run, stage }| (run, stage)).collect();
+        let mut news = Vec::new();
+        let mut again = Vec::new();
+        for claim in self.core.engine.state().books().claims().live() {
+            let run = claim.run();
+            let grace = self.settings.grace;
+            match (&claim.phase, seen.get(&run)) {
+                (Phase::Waiting | Phase::Ended { .. }, _) => {}
+                (_, Some(Stage::Ended(ending))) => news.push(News::Ended { run, ending: ending.clone() }),
+                (Phase::Starting { holds, until }, None | Some(Stage::Starting)) => {
+                    let (allotment, tuning, until) =
+                        (holds.clone(), claim.tuning, (*until).max(now + Span::from_secs(10)));
+                    again.push(Command::Launch { run, allotment, tuning, until });
+                }
+                (Phase::Starting { .. }, Some(Stage::Running)) => news.push(News::Started { run }),
+                (Phase::Running { .. } | Phase::Stopping { .. }, None) => {
+                    let trouble =
+                        Some("nothing is left of it: the machine was restarted, or its files were removed".into());
+                    let told_to_stop = matches!(claim.phase, Phase::Stopping { .. });
+                    let ending = Ending { started: true, told_to_stop, trouble, ..Ending::default() };
+                    news.push(News::Ended { run, ending });
+                }
+                (Phase::Running { .. }, Some(_)) => {}
+                (Phase::Stopping { .. }, Some(_)) => again.push(Command::Stop { run, grace }),
+            }
+        }
+        let unknown = seen.into_iter().filter(|(run, _)| !self.is_held(*run)).collect::<Vec<_>>();
+        for (run, stage) in unknown {
+            tracing::warn!(run = %name(run), "nobody knows of this run any more: it is ended");
+            match stage {
+                Stage::Ended(ending) => news.push(News::Ended { run, ending }),
+                Stage::Starting | Stage::Running => again.push(Command::Stop { run, grace: Span::ZERO }),
+            }
+        }
+        again.iter().for_each(|command| self.carry_out(command));
+        news.extend(std::mem::take(&mut self.unheard));
+        self.turn(now, Vec::new(), news)
+    }
+
+    fn is_held(&self, run: Run) -> bool {
+        let claim = self.core.engine.state().books().claims().get(run.claim);
+        claim.is_some_and(|claim| claim.run() == run && claim.holds().is_some())
+    }
+}
+
+/// The journal as a [`Store`].
+impl Store for journal::Journal {
+    fn append(&mut self, at: Time, texts: &[String]) -> Result<u64, JournalError> {
+        journal::Journal::append(self, at.as_millis(), texts)
+    }
+
+    fn compact(&mut self, replica: &Replica) -> Result<(), JournalError> {
+        let shown = replica.read();
+        let behind = shown.seq - self.snapshot()?.map_or(0, |snapshot| snapshot.upto);
+        if behind < WORTH_COMPACTING {
+            return Ok(());
+        }
+        let image = crate::image::Image { state: shown.state.clone(), ledger: shown.ledger.clone() };
+        let upto = shown.seq;
+        drop(shown);
+        journal::Journal::compact(self, upto, &image.to_text()).map(drop)
+    }
+}
+
+/// A journal with fewer entries since the last snapshot is opened quickly enough as it is.
+const WORTH_COMPACTING: u64 = 100_000;
+
+pub(crate) fn text_of(fact: &Fact) -> String {
+    serde_json::to_string(fact).expect("facts are made of numbers, words and lists")
+}
+
+fn name(run: Run) -> String {
+    format!("{}.{}", run.claim, run.attempt)
+}
+
+/// The changes that make a cluster on record the one that was found, by name of the node. What cannot be changed is said.
+pub(crate) fn changes_to(known: &cluster::Cluster, found: &cluster::ClusterDraft) -> Result<Vec<Change>, ServerError> {
+    let (fresh, _) = found.clone().build()?;
+    let mut changes = Vec::new();
+    for (id, node) in known.nodes() {
+        let now = fresh.node_named(&node.name).map(|id| fresh.node(id));
+        let same_kind = |now: &cluster::Node| {
+            now.kind.map(|kind| &fresh.kind(kind).name) == node.kind.map(|kind| &known.kind(kind).name)
+        };
+        let status = match now {
+            None => (Availability::Lost, Devices::NONE),
+            Some(now) if !same_kind(now) => return Err(ServerError::KindChanged { node: node.name.to_string() }),
+            Some(now) => {
+                let missing = Devices::first(u32::from(node.gpus)).without(Devices::first(u32::from(now.gpus)));
+                (Availability::Open, missing)
+            }
+        };
+        changes.push(Change::Status(id, status.0, status.1));
+    }
+    let is_new = |draft: &&cluster::NodeDraft| known.node_named(&draft.name).is_none();
+    for node in found.nodes.iter().filter(is_new) {
+        let unknown = |kind: &&cluster::KindDraft| {
+            Some(&kind.name) == node.kind.as_ref() && known.kind_named(&kind.name).is_none()
+        };
+        let kinds = found.kinds.iter().filter(unknown).cloned().collect();
+        changes.push(Change::Join(Request::AddNode { node: Box::new(node.clone()), kinds }));
+    }
+    Ok(changes)
+}
+
+/// One difference between the cluster on record and the machine.
+#[derive(Debug)]
+pub(crate) enum Change {
+    Status(NodeId, Availability, Devices),
+    Join(Request),
+}

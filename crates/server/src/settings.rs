@@ -1,0 +1,139 @@
+//! The configuration as people type it, and as it is meant.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use api::Duration;
+use cluster::QueueDraft;
+use executors::{AcceleratorDraft, Machine};
+use policies::PolicyConfig;
+use serde::{Deserialize, Serialize};
+
+use crate::error::ServerError;
+
+/// The file `moira.toml`; every key has a default.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// Which policy decides: a name, or a name with parameters. Without it the one that did when the service was last
+    /// up, and at first [`DEFAULT_POLICY`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub policy: Option<String>,
+    /// Loopback addresses to listen on beside the socket.
+    pub listen: Vec<SocketAddr>,
+    /// Virtual accelerators; without any, the GPUs of this machine are used.
+    pub accelerators: Vec<AcceleratorDraft>,
+    pub queues: Vec<QueueDraft>,
+    /// A gang that is not up after this long has failed.
+    pub start_deadline: Duration,
+    /// How long a job has to save its state when told to stop, if it does not say.
+    pub grace: Duration,
+    /// How long a job that failed is left alone; twice as long each time it fails again.
+    pub rest_after_failure: Duration,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            policy: None,
+            listen: Vec::new(),
+            accelerators: Vec::new(),
+            queues: Vec::new(),
+            start_deadline: Duration::from_secs(600),
+            grace: Duration::from_secs(30),
+            rest_after_failure: Duration::from_secs(1),
+        }
+    }
+}
+
+/// Goodput for jobs that report their speed, least attained service for those that do not; and nobody waits long for a
+/// decision.
+pub const DEFAULT_POLICY: &str = "sia:others=tiresias,round=1s";
+
+/// What the service is to do, all of it examined.
+#[derive(Debug)]
+pub struct Settings {
+    pub data_dir: PathBuf,
+    pub config: Config,
+    pub machine: Machine,
+}
+
+impl Config {
+    pub fn from_toml(text: &str) -> Result<Config, String> {
+        toml::from_str(text).map_err(|error: toml::de::Error| error.to_string().trim_end().to_string())
+    }
+
+    pub fn read(path: &Path) -> Result<Config, ServerError> {
+        let text = std::fs::read_to_string(path).map_err(ServerError::file("cannot read", path))?;
+        Config::from_toml(&text).map_err(|message| ServerError::Config { path: path.into(), message })
+    }
+
+    /// All that can be wrong without starting anything.
+    pub fn check(&self) -> Result<(), String> {
+        let text = self.policy.as_deref().unwrap_or(DEFAULT_POLICY);
+        let policy = PolicyConfig::from_text(text).map_err(|error| format!("policy: {error}"))?;
+        let built = policy.build().map_err(|error| format!("policy: {error}"))?;
+        if !built.knows().is_empty() {
+            return Err(format!("policy: {} needs to be told what only a simulator knows", policy.name));
+        }
+        if let Some(address) = self.listen.iter().find(|address| !address.ip().is_loopback()) {
+            return Err(format!(
+                "listen: expected an address of this machine alone, like 127.0.0.1:7070, found {address}: without \
+                 authentication nobody else is let in"
+            ));
+        }
+        if !self.accelerators.is_empty() {
+            let machine = Machine::of(&self.accelerators).map_err(|invalid| invalid.to_string())?;
+            self.draft(&machine).build().map_err(|invalid| invalid.to_string())?;
+        }
+        Ok(())
+    }
+
+    /// The cluster the machine makes, with its queues.
+    pub fn draft(&self, machine: &Machine) -> cluster::ClusterDraft {
+        cluster::ClusterDraft { queues: self.queues.clone(), ..machine.cluster_draft() }
+    }
+
+    pub fn engine_settings(&self) -> engine::Settings {
+        engine::Settings {
+            start_deadline: self.start_deadline.span(),
+            grace: self.grace.span(),
+            rest: self.rest_after_failure.span(),
+            ..engine::Settings::default()
+        }
+    }
+}
+
+impl Settings {
+    /// From a configuration that may be wrong in any way; the path is for the error.
+    pub fn new(data_dir: PathBuf, config: Config, path: &Path) -> Result<Settings, ServerError> {
+        let wrong = |message| ServerError::Config { path: path.into(), message };
+        config.check().map_err(wrong)?;
+        let machine = match config.accelerators.as_slice() {
+            [] => Machine::find(),
+            drafts => Machine::of(drafts)?,
+        };
+        Ok(Settings { data_dir, config, machine })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_are_sound() {
+        assert!(Config::default().check().is_ok());
+        assert_eq!(Config::from_toml("").unwrap(), Config::default());
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let message = |text: &str| Config::from_toml(text).and_then(|config| config.check()).unwrap_err();
+        assert!(message("polcy = \"fifo\"").contains("unknown field `polcy`"), "{}", message("polcy = \"fifo\""));
+        assert!(message("policy = \"fifi\"").starts_with("policy: "));
+        assert!(message("policy = \"srtf\"").contains("only a simulator knows"));
+        assert!(message("listen = [\"0.0.0.0:80\"]").starts_with("listen: expected an address of this machine"));
+        assert!(message("[[accelerators]]\nkind = \"a\"\ncount = 1\nduty = 7").contains("duty"));
+    }
+}

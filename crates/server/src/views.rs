@@ -1,0 +1,411 @@
+//! What is shown of jobs, queues and nodes: the replica in the words of the wire.
+
+use api::{
+    ArrayView, EventView, JobId, JobState, JobView, NodeView, ProgressView, QueueView, UsageView, WorkersView, rfc3339,
+};
+use cluster::{ClaimId, NodeId, Time};
+use engine::{Command, Event};
+use plan::{Availability, Claim, Obstacle, Outcome, Phase, Reason};
+
+use crate::fact::Fact;
+use crate::ledger::What;
+use crate::replica::{Line, Shown};
+
+pub(crate) fn moment(time: Time) -> String {
+    rfc3339(i64::try_from(time.as_millis()).unwrap_or(i64::MAX))
+}
+
+/// A job, a task, or an array as one; nothing if there is no such job.
+pub fn job(shown: &Shown, id: JobId, now: Time, with_spec: bool) -> Option<JobView> {
+    let claims = shown.ledger.claims(id)?;
+    let acceptance = shown.ledger.acceptance(ClaimId(claims.start))?;
+    let mut view = claim(shown, ClaimId(claims.start), now);
+    if id.task.is_none() && acceptance.array.is_some() {
+        view = array(shown, claims, now, view);
+    }
+    view.id = id.to_string();
+    view.spec = with_spec.then(|| acceptance.request.clone());
+    Some(view)
+}
+
+fn claim(shown: &Shown, id: ClaimId, now: Time) -> JobView {
+    let books = shown.state.books();
+    let claim = books.claim(id);
+    let record = shown.ledger.job(id);
+    let acceptance = shown.ledger.acceptance(id);
+    let (state, ended) = state_of(claim);
+    let holds = claim.holds();
+    let ending = record.and_then(|job| job.ending.as_ref()).map(|(_, ending)| ending);
+    let exit_code = ending.filter(|_| state.is_final()).and_then(executors::Ending::exit_code);
+    let kind = holds.and_then(|holds| holds.placement.kind(&books.cluster));
+    let now = ended.unwrap_or(now);
+    JobView {
+        id: shown.ledger.id(id).to_string(),
+        name: claim.spec.name.to_string(),
+        owner: claim.spec.user.to_string(),
+        queue: books.queues.queue(claim.spec.queue).name.to_string(),
+        priority: claim.priority,
+        state,
+        reason: reason(shown, claim),
+        message: message(shown, claim),
+        exit_code,
+        signal: exit_code.filter(|code| (129..=192).contains(code)).map(|code| code - 128),
+        submitted_at: moment(claim.submitted),
+        started_at: record.and_then(|job| job.first_started).map(moment),
+        finished_at: ended.map(moment),
+        workers: WorkersView {
+            have: holds.map_or(0, |holds| holds.placement.tasks_of(0)),
+            min: claim.spec.scaling.min(),
+            max: claim.spec.scaling.max(),
+        },
+        gpus_per_worker: claim.spec.roles[0].gpus_per_task().as_f64(),
+        gpus: holds.map_or(0.0, |holds| holds.placement.gpus().as_f64()),
+        gpu_kind: kind.map(|kind| books.cluster.kind(kind).name.to_string()),
+        nodes: holds.map_or(Vec::new(), |holds| {
+            holds.placement.nodes().map(|node| books.cluster.node(node).name.to_string()).collect()
+        }),
+        attempts: claim.progress.launches,
+        failures: claim.progress.crashes,
+        preemptions: claim.progress.preemptions,
+        gpu_seconds: claim.attained(now).as_gpu_secs(),
+        elapsed_seconds: claim.progress.executed(now).as_secs_f64(),
+        progress: progress(shown, claim),
+        usage: shown.usage_of(id).map(|usage| UsageView {
+            cpu_seconds: usage.cpu_seconds,
+            memory_bytes: usage.memory_bytes,
+            peak_memory_bytes: usage.memory_bytes,
+            gpu_utilisation: usage.gpu_percent.map(|percent| percent / 100.0),
+            gpu_memory_bytes: usage.gpu_memory_bytes,
+        }),
+        array: None,
+        labels: acceptance.map_or_else(Default::default, |acceptance| acceptance.request.labels.clone()),
+        depends_on: acceptance
+            .map_or(Vec::new(), |acceptance| acceptance.request.depends_on.iter().map(ToString::to_string).collect()),
+        deadline: claim.spec.deadline.map(moment),
+        spec: None,
+    }
+}
+
+/// Where a claim is in its life, and when that ended.
+pub(crate) fn state_of(claim: &Claim) -> (JobState, Option<Time>) {
+    let state = match &claim.phase {
+        Phase::Waiting if claim.held => JobState::Held,
+        Phase::Waiting => JobState::Pending,
+        Phase::Starting { .. } => JobState::Starting,
+        Phase::Running { .. } => JobState::Running,
+        Phase::Stopping { .. } => JobState::Stopping,
+        Phase::Ended { at, outcome } => return (state_after(*outcome), Some(*at)),
+    };
+    (state, None)
+}
+
+fn state_after(outcome: Outcome) -> JobState {
+    match outcome {
+        Outcome::Finished => JobState::Succeeded,
+        Outcome::Cancelled => JobState::Cancelled,
+        Outcome::DependencyFailed | Outcome::GivenUp => JobState::Failed,
+        Outcome::TimedOut => JobState::TimedOut,
+        Outcome::Refused => JobState::Refused,
+    }
+}
+
+fn reason(shown: &Shown, claim: &Claim) -> Option<String> {
+    if shown.ledger.job(claim.id).is_some_and(|job| job.throttled) && claim.is_live() {
+        return Some("ArrayLimit".into());
+    }
+    match &claim.phase {
+        Phase::Ended { outcome: Outcome::Finished | Outcome::Cancelled, .. } => None,
+        Phase::Ended { outcome, .. } => Some(format!("{outcome:?}")),
+        _ => Some(claim.note.reason.to_string()),
+    }
+}
+
+fn message(shown: &Shown, claim: &Claim) -> Option<String> {
+    let ending = shown.ledger.job(claim.id).and_then(|job| job.ending.as_ref()).map(|(_, ending)| ending);
+    let trouble = ending.and_then(|ending| ending.trouble.clone());
+    match &claim.phase {
+        Phase::Ended { outcome: Outcome::Finished | Outcome::Cancelled, .. } => None,
+        Phase::Ended { outcome: Outcome::GivenUp, .. } => Some(trouble.unwrap_or_else(|| {
+            let code = ending.and_then(executors::Ending::exit_code);
+            code.map_or("it failed".into(), |code| format!("it ended with exit code {code}"))
+        })),
+        Phase::Ended { outcome: Outcome::DependencyFailed, .. } => {
+            Some("a job it was to run after did not finish".into())
+        }
+        Phase::Ended { outcome: Outcome::TimedOut, .. } => {
+            let limit = claim.spec.limit.map_or(String::new(), |limit| format!(" of {limit}"));
+            Some(format!("it reached its time limit{limit}"))
+        }
+        Phase::Ended { outcome: Outcome::Refused, .. } => Some("it could never have run here".into()),
+        _ if shown.ledger.job(claim.id).is_some_and(|job| job.throttled) => {
+            Some("enough tasks of its array are under way".into())
+        }
+        _ => sentence(shown, claim).map(|why| trouble.map_or(why.clone(), |trouble| format!("{why}; last: {trouble}"))),
+    }
+}
+
+/// A note as a sentence, with names for numbers.
+pub(crate) fn sentence(shown: &Shown, claim: &Claim) -> Option<String> {
+    let books = shown.state.books();
+    let note = claim.note;
+    let id = |claim: ClaimId| shown.ledger.id(claim).to_string();
+    let why = match note.obstacle {
+        Some(Obstacle::Capacity { needed, free }) => format!("needs {needed} GPUs, {free} free"),
+        Some(Obstacle::Fragmentation { needed, free }) => {
+            format!("needs {needed} GPUs in one place, {free} free but scattered")
+        }
+        Some(Obstacle::Quota { queue, used, budget }) => {
+            format!("queue {} uses {used} of {budget} GPUs", books.queues.queue(queue).name)
+        }
+        Some(Obstacle::Outranked { by }) => format!("job {} comes first", id(by)),
+        Some(Obstacle::ReservedFor { claim, until }) => {
+            format!("what is free is kept for job {} until {}", id(claim), moment(until))
+        }
+        Some(Obstacle::Dependencies { left }) => format!("{left} jobs must finish first"),
+        Some(Obstacle::Node { node }) => format!("node {} is not available", books.cluster.node(node).name),
+        None => match note.reason {
+            Reason::PendingEvaluation => "it has not been considered yet".into(),
+            Reason::Held => "it is held until its user releases it".into(),
+            Reason::Backoff => claim.rests_until.map_or("its last run failed".into(), |until| {
+                format!("its last run failed: the next try is not before {}", moment(until))
+            }),
+            Reason::Preempted => "it was stopped to make room".into(),
+            Reason::WaitingForResources => "nothing suitable is free".into(),
+            Reason::Admitted | Reason::Backfilled => return None,
+            other => other.to_string(),
+        },
+    };
+    Some(why)
+}
+
+fn progress(shown: &Shown, claim: &Claim) -> Option<ProgressView> {
+    let (at, report) = shown.ledger.job(claim.id)?.report.as_ref()?;
+    let books = shown.state.books();
+    let replicas = claim.holds().map(|holds| holds.placement.shape(&books.cluster).workers);
+    let total = claim.spec.iterations();
+    let steps = report.steps.map(|_| claim.progress.done);
+    Some(ProgressView {
+        steps,
+        total_steps: total,
+        fraction: steps.zip(total).map(|(steps, total)| (steps as f64 / total as f64).min(1.0)),
+        epoch: report.epoch,
+        loss: report.loss,
+        step_seconds: report.step_seconds,
+        batch_size: claim
+            .tuning
+            .zip(replicas)
+            .and_then(|(tuning, replicas)| u32::try_from(tuning.total(replicas)).ok()),
+        accumulation: claim.tuning.map(|tuning| tuning.accumulations),
+        reported_at: moment(*at),
+    })
+}
+
+/// An array as one job: its state is that of its liveliest task, or the worst end of all.
+fn array(shown: &Shown, claims: std::ops::Range<u32>, now: Time, first: JobView) -> JobView {
+    let books = shown.state.books();
+    let acceptance = shown.ledger.acceptance(ClaimId(claims.start)).expect("an array was numbered");
+    let declared = acceptance.array.as_ref().expect("it is an array");
+    let states: Vec<JobState> = claims.clone().map(|id| state_of(books.claim(ClaimId(id))).0).collect();
+    let number = |wanted: &dyn Fn(JobState) -> bool| states.iter().filter(|&&state| wanted(state)).count() as u32;
+    let order = [
+        JobState::Running,
+        JobState::Starting,
+        JobState::Stopping,
+        JobState::Pending,
+        JobState::Held,
+        JobState::Failed,
+        JobState::TimedOut,
+        JobState::Refused,
+        JobState::Cancelled,
+        JobState::Succeeded,
+    ];
+    let state = order.into_iter().find(|state| states.contains(state)).unwrap_or(first.state);
+    let views = || claims.clone().map(|id| claim(shown, ClaimId(id), now));
+    let codes: Vec<i32> = views().filter_map(|view| view.exit_code).collect();
+    let ended = state.is_final();
+    JobView {
+        state,
+        exit_code: if ended { codes.iter().copied().max() } else { None },
+        reason: if ended { None } else { first.reason },
+        message: None,
+        started_at: views().filter_map(|view| view.started_at).min(),
+        finished_at: if ended { views().filter_map(|view| view.finished_at).max() } else { None },
+        gpus: views().map(|view| view.gpus).sum(),
+        attempts: views().map(|view| view.attempts).sum(),
+        failures: views().map(|view| view.failures).sum(),
+        preemptions: views().map(|view| view.preemptions).sum(),
+        gpu_seconds: views().map(|view| view.gpu_seconds).sum(),
+        elapsed_seconds: views().map(|view| view.elapsed_seconds).sum(),
+        progress: None,
+        usage: None,
+        array: Some(ArrayView {
+            first: declared.indices[0],
+            count: claims.len() as u32,
+            at_once: declared.at_once,
+            pending: number(&|state| matches!(state, JobState::Pending | JobState::Held)),
+            running: number(&|state| matches!(state, JobState::Starting | JobState::Running | JobState::Stopping)),
+            succeeded: number(&|state| state == JobState::Succeeded),
+            failed: number(&|state| state.is_final() && state != JobState::Succeeded),
+        }),
+        ..first
+    }
+}
+
+pub fn queues(shown: &Shown) -> Vec<QueueView> {
+    let books = shown.state.books();
+    let views = books.queues.iter().map(|(id, queue)| {
+        let mine = || books.claims().live().filter(|claim| claim.spec.queue == id);
+        let waiting = || mine().filter(|claim| claim.holds().is_none());
+        QueueView {
+            name: queue.name.to_string(),
+            parent: queue.parent.map(|parent| books.queues.queue(parent).name.to_string()),
+            guarantee: queue.guarantee.as_f64(),
+            limit: queue.limit.map(cluster::Gpus::as_f64),
+            weight: queue.weight.as_f64(),
+            lends: queue.lends,
+            borrows: queue.borrows,
+            gpus: mine().filter_map(Claim::holds).map(|holds| holds.placement.gpus()).sum::<cluster::Gpus>().as_f64(),
+            pending_gpus: waiting().map(|claim| claim.spec.min_gpus()).sum::<cluster::Gpus>().as_f64(),
+            running: mine().filter(|claim| claim.holds().is_some()).count() as u32,
+            pending: waiting().count() as u32,
+        }
+    });
+    views.collect()
+}
+
+pub fn nodes(shown: &Shown) -> Vec<NodeView> {
+    let books = shown.state.books();
+    books.cluster.nodes().map(|(id, _)| node(shown, id)).collect()
+}
+
+fn node(shown: &Shown, id: NodeId) -> NodeView {
+    let books = shown.state.books();
+    let node = books.cluster.node(id);
+    let status = books.node_status(id);
+    let here = || {
+        books
+            .claims()
+            .live()
+            .filter(move |claim| claim.holds().is_some_and(|holds| holds.placement.nodes().any(|node| node == id)))
+    };
+    let held: f64 = here()
+        .filter_map(Claim::holds)
+        .flat_map(|holds| holds.placement.slots().iter().filter(|slot| slot.node == id))
+        .map(|slot| slot.slices.gpus().as_f64())
+        .sum();
+    NodeView {
+        name: node.name.to_string(),
+        kind: node.kind.map(|kind| books.cluster.kind(kind).name.to_string()),
+        gpus: u32::from(node.gpus),
+        free: (f64::from(node.gpus) - f64::from(status.broken.count()) - held).max(0.0),
+        state: match status.availability {
+            Availability::Open => "ready",
+            Availability::Cordoned => "cordoned",
+            Availability::Drained => "draining",
+            Availability::Lost => "lost",
+            Availability::Removed => "removed",
+        }
+        .into(),
+        jobs: here().map(|claim| shown.ledger.id(claim.id).to_string()).collect(),
+    }
+}
+
+/// A fact as it is streamed; nothing for what is only of interest to the core.
+pub fn event(shown: &Shown, line: &Line) -> Option<EventView> {
+    let id = |claim: ClaimId| Some(shown.ledger.id(claim).to_string());
+    let (job, what, text) = match &line.fact {
+        Fact::Numbered(_) | Fact::Reported { .. } => return None,
+        Fact::Ended { run, ending } => {
+            let code = ending.exit_code().map_or("no exit code".into(), |code| format!("exit code {code}"));
+            (id(run.claim), "processes_ended", ending.trouble.clone().unwrap_or(code))
+        }
+        Fact::Core(event) => match event {
+            Event::ClaimSubmitted { claim, .. } => (id(*claim), "submitted", "submitted".into()),
+            Event::ClaimRefused { claim, why, .. } => (id(*claim), "refused", why.to_string()),
+            Event::ClaimCancelled { claim } => (id(*claim), "cancelled", "cancelled by its user".into()),
+            Event::ClaimHeld { claim } => (id(*claim), "held", "held".into()),
+            Event::ClaimReleased { claim } => (id(*claim), "released", "released".into()),
+            Event::ClaimReprioritised { claim, priority } => {
+                (id(*claim), "reprioritised", format!("priority {priority}"))
+            }
+            Event::ClaimRests { claim, until } => (id(*claim), "rests", format!("until {}", moment(*until))),
+            Event::LimitReached { claim } => (id(*claim), "limit_reached", "it reached its time limit".into()),
+            Event::ClaimEnded { claim, outcome } => (id(*claim), "ended", format!("{outcome:?}")),
+            Event::RunStarted { run } => (id(run.claim), "started", format!("attempt {}", run.attempt)),
+            Event::RunProgressed { run, report } => {
+                (id(run.claim), "progressed", format!("{} iterations", report.done))
+            }
+            Event::RunStopped { run, .. } => (id(run.claim), "stopped", format!("attempt {}", run.attempt)),
+            Event::RunFinished { run } => (id(run.claim), "finished", format!("attempt {}", run.attempt)),
+            Event::RunFailed { run, why, .. } => (id(run.claim), "failed", format!("attempt {}: {why:?}", run.attempt)),
+            Event::Issued(Command::Launch { run, allotment, .. }) => {
+                let shape = allotment.placement.shape(&shown.state.books().cluster);
+                (id(run.claim), "launched", format!("attempt {} with {} workers", run.attempt, shape.workers))
+            }
+            Event::Issued(Command::Stop { run, .. }) => {
+                (id(run.claim), "told_to_stop", format!("attempt {}", run.attempt))
+            }
+            Event::Issued(Command::Retune { run, tuning }) => (
+                id(run.claim),
+                "retuned",
+                format!("{} examples a worker, {} accumulations", tuning.local, tuning.accumulations),
+            ),
+            Event::NodeJoined { node, .. } => (None, "node_joined", node.name.clone()),
+            Event::NodeChanged { node, availability, .. } => {
+                let name = &shown.state.books().cluster.node(*node).name;
+                (None, "node_changed", format!("{name}: {availability:?}"))
+            }
+            Event::PolicyChosen { name } => (None, "policy_chosen", name.clone()),
+            Event::PlanRefused { why } => (None, "plan_refused", why.to_string()),
+            Event::ClusterDefined { .. }
+            | Event::ClaimRested { .. }
+            | Event::Refitted { .. }
+            | Event::Planned(_)
+            | Event::Issued(Command::Provision { .. } | Command::Release { .. }) => return None,
+        },
+    };
+    let decision = (line.decision > 0).then_some(line.decision);
+    Some(EventView { seq: line.seq, at: moment(line.at), decision, job, what: what.into(), text })
+}
+
+/// Something that became of a job, as a line of its history.
+pub(crate) fn happening(shown: &Shown, what: &What) -> Option<String> {
+    let books = shown.state.books();
+    Some(match what {
+        What::Submitted => "submitted".into(),
+        What::Refused => "refused: it could never have run".into(),
+        What::Held => "held by its user".into(),
+        What::Released => "released".into(),
+        What::Reprioritised(priority) => format!("priority set to {priority}"),
+        What::Launched { attempt, shape } => {
+            let kind = shape.kind.map_or(String::new(), |kind| format!(" on {}", books.cluster.kind(kind).name));
+            let workers = if shape.workers == 1 { "worker" } else { "workers" };
+            format!("attempt {attempt}: launched with {} {workers}{kind}", shape.workers)
+        }
+        What::Started => "running".into(),
+        What::ToldToStop => "told to save its state and stop".into(),
+        What::Stopped => "stopped as told".into(),
+        What::Finished => "finished".into(),
+        What::Failed(why, code) => {
+            let code = code.map_or(String::new(), |code| format!(", exit code {code}"));
+            format!("failed: {}{code}", cause(*why))
+        }
+        What::Rests(until) => format!("left alone until {}", moment(*until)),
+        What::Cancelled => "cancelled by its user".into(),
+        What::LimitReached => "reached its time limit".into(),
+        What::Ended(outcome) => format!("ended: {outcome:?}"),
+        What::Noted(note) if note.obstacle.is_none() && note.chosen.is_some() => return None,
+        What::Noted(note) => note.to_string(),
+    })
+}
+
+fn cause(why: plan::FailureCause) -> &'static str {
+    match why {
+        plan::FailureCause::Crash => "its program failed",
+        plan::FailureCause::Final => "its program failed in a way not worth another try",
+        plan::FailureCause::Mishap => "it could not be launched or nobody saw its end; this does not count against it",
+        plan::FailureCause::NodeLost => "its node was lost",
+        plan::FailureCause::GpuFailed => "a GPU failed",
+        plan::FailureCause::StartTimeout => "not every worker was up in time",
+    }
+}
