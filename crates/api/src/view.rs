@@ -116,7 +116,7 @@ pub struct UsageView {
 }
 
 /// How the tasks of an array are doing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 pub struct ArrayView {
     pub first: u32,
     pub count: u32,

@@ -77,6 +77,9 @@ enum Command {
     /// Watch over one run; started by the service
     #[command(hide = true)]
     Supervise(command::serve::Supervise),
+    /// A small real training, for demonstrations and tests
+    #[command(hide = true)]
+    Trainer(command::trainer::Trainer),
     /// Print a completion script for a shell
     Completions {
         #[arg(value_enum)]
@@ -120,6 +123,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Queue(queue) => queue.run(),
         Command::Node(node) => node.run(),
         Command::Demo(demo) => demo.run(),
+        Command::Trainer(trainer) => trainer.run(),
         Command::Sim(sim) => sim.run(),
         Command::Trace(trace) => trace.run(),
         Command::Policy(policy) => policy.run(),

@@ -148,6 +148,11 @@ impl Files {
         self.html.is_some() || self.csv.is_some()
     }
 
+    /// Where the page is written, if one is wanted.
+    pub(crate) fn page(&self) -> Option<&Path> {
+        self.html.as_deref()
+    }
+
     /// Details are kept of the first seed only.
     pub(crate) fn keep(&self, run: &RunReport, figure: &Figure, first_seed: u64) -> Kept {
         let table = |make: fn(&RunReport, &Figure) -> String| self.csv.as_ref().map(|_| make(run, figure));

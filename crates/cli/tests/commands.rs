@@ -273,6 +273,6 @@ fn completions_are_printed_for_every_shell() {
 
 #[test]
 fn the_demonstration_ends_with_a_comparison() {
-    let text = success(&["demo", "--seeds", "1"]);
+    let text = success(&["demo", "--sim", "--seeds", "1"]);
     assert!(text.contains("JCT MEAN") && text.contains("finishes jobs soonest"), "{text}");
 }

@@ -93,7 +93,7 @@ fn a_page_that_cannot_be_written_is_a_failure_of_one_line() {
 fn the_demonstration_has_a_page_too() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("demo.html");
-    let output = moira(&["demo", "--seeds", "1", "--html", path.to_str().unwrap()]);
+    let output = moira(&["demo", "--sim", "--seeds", "1", "--html", path.to_str().unwrap()]);
     assert!(output.status.success());
     assert!(text(&path).contains("moira demo --seeds 1 --html report.html"));
 }

@@ -150,9 +150,16 @@ pub struct JobDraft {
     /// How long it may hold devices, over all its runs, before it is ended.
     #[serde(default)]
     pub limit: Option<Span>,
+    /// Whether it may be stopped to make room; one that does not save its state would lose everything by that.
+    #[serde(default = "yes")]
+    pub interruptible: bool,
     /// Largest tensor over all parameters, in thousandths: how much it suffers from being scattered (Tiresias).
     pub skew: Option<u16>,
     pub recovery: Recovery,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// Which field is wrong, what was expected there, and what was found.
@@ -278,6 +285,7 @@ impl JobDraft {
             after: Vec::new(),
             expected: None,
             limit: None,
+            interruptible: true,
             skew: None,
             recovery: Recovery { retries: 3, ..Recovery::default() },
         }

@@ -93,6 +93,11 @@ impl Journal {
         self.end.seq
     }
 
+    /// The last entry that the snapshot stands for, 0 if there is none.
+    pub fn compacted(&self) -> u64 {
+        self.upto
+    }
+
     /// The entries after `after`, oldest first, at most `limit`. Asking for archived ones is an error, not a gap.
     pub fn read(&self, after: u64, limit: usize) -> Result<Vec<Entry>, JournalError> {
         let mut read = Vec::new();

@@ -222,6 +222,11 @@ impl Claim {
         !matches!(self.phase, Phase::Ended { .. })
     }
 
+    /// It holds devices and must not be stopped to make room.
+    pub fn must_go_on(&self) -> bool {
+        !self.spec.interruptible && self.holds().is_some()
+    }
+
     /// What it physically holds.
     pub fn holds(&self) -> Option<&Arc<Allotment>> {
         match &self.phase {

@@ -367,10 +367,10 @@ fn whole_gpus(claim: &Claim, workers: u32) -> u32 {
     claim.spec.gpus(workers).as_thousandths().div_ceil(1000)
 }
 
-/// The shape of a claim that is just starting and must not be disturbed.
+/// The shape of a claim that must not be disturbed: because it is just starting, or because it must go on.
 fn held_by_pin(snapshot: &Snapshot<'_>, claim: &Claim) -> Option<Shape> {
-    let starting = matches!(claim.phase, Phase::Starting { .. });
-    let target = claim.target.as_ref().filter(|_| starting)?;
+    let pinned = matches!(claim.phase, Phase::Starting { .. }) || claim.must_go_on();
+    let target = claim.target.as_ref().filter(|_| pinned)?;
     Some(target.placement.shape(snapshot.cluster()))
 }
 

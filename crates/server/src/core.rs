@@ -242,7 +242,10 @@ impl Core {
         if matches!(state.books().claim(run.claim).phase, Phase::Starting { .. }) {
             inputs.push(Input::Report(Event::RunStarted { run }));
         }
-        inputs.push(Input::Report(Event::RunProgressed { run, report: step_report(state, run.claim, &report) }));
+        // What this batch has said before counts already, and the core has not heard it yet.
+        let known = self.ledger.job(run.claim).and_then(|job| job.report.as_ref()).map(|(_, known)| known);
+        let progress = step_report(state, run.claim, known, &report);
+        inputs.push(Input::Report(Event::RunProgressed { run, report: progress }));
         let fact = Fact::Reported { run, report };
         self.ledger.apply(now, &fact, &self.engine.state().books().cluster);
         step.facts.push(fact);
@@ -397,8 +400,13 @@ fn is_current(state: &State, run: Run) -> bool {
     claim.is_some_and(|claim| claim.run() == run && claim.holds().is_some())
 }
 
-/// What a report means in the terms of the core.
-fn step_report(state: &State, claim: ClaimId, report: &ProgressReport) -> StepReport {
+/// What a report means in the terms of the core; what it does not say is as it was known.
+fn step_report(
+    state: &State,
+    claim: ClaimId,
+    known: Option<&ProgressReport>,
+    report: &ProgressReport,
+) -> StepReport {
     let books = state.books();
     let claim = books.claim(claim);
     let shape = claim.holds().map(|holds| holds.placement.shape(&books.cluster));
@@ -415,8 +423,11 @@ fn step_report(state: &State, claim: ClaimId, report: &ProgressReport) -> StepRe
         step_secs,
     });
     StepReport {
-        done: report.steps.unwrap_or(claim.progress.done),
-        epoch: report.epoch.map_or(claim.progress.epoch, |epoch| epoch.min(f64::from(u32::MAX)) as u32),
+        done: report.steps.or(known.and_then(|known| known.steps)).unwrap_or(claim.progress.done),
+        epoch: report
+            .epoch
+            .or(known.and_then(|known| known.epoch))
+            .map_or(claim.progress.epoch, |epoch| epoch.min(f64::from(u32::MAX)) as u32),
         steps,
         noise: report.noise.map(|noise| GradientNoise { sqr: noise.sqr, var: noise.var }),
     }
@@ -447,5 +458,92 @@ fn claim_that_may_end(event: &Event) -> Option<ClaimId> {
         | Event::ClaimEnded { claim, .. } => Some(*claim),
         Event::RunFinished { run } | Event::RunStopped { run, .. } | Event::RunFailed { run, .. } => Some(run.claim),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use api::{JobRequest, Scene};
+    use cluster::{ClusterDraft, Span};
+    use executors::{Exit, Limits};
+
+    /// A job of one worker on a cluster of one device, running since its first second.
+    fn running() -> (Core, Run) {
+        let (cluster, queues) = ClusterDraft::parse_short("1x1").unwrap().build().unwrap();
+        let policy = PolicyConfig::named("fifo").build().unwrap();
+        let (engine, _) = Engine::new(cluster, queues, "fifo", policy, engine::Settings::default());
+        let mut core = Core { engine, ledger: Ledger::default() };
+        let caller = Caller { uid: 1, name: "ada".into(), is_admin: false };
+        let request = JobRequest::new(["train"]);
+        let books = core.engine.state().books();
+        let scene = Scene {
+            cluster: &books.cluster,
+            queues: &books.queues,
+            owner: "ada",
+            now: Time::ZERO,
+            zero_unix_ms: 0,
+            expected: None,
+            claims_of: &|_| None,
+        };
+        let built = request.build(&scene).unwrap();
+        let program = Program {
+            command: request.command.argv(),
+            workdir: "/".into(),
+            env: request.env.clone(),
+            account: None,
+            limits: Limits::default(),
+            notice: Span::ZERO,
+            job_name: "train".into(),
+            queue: "root".into(),
+        };
+        let submission = Submission {
+            spec: Arc::new(built.draft.build().unwrap()),
+            speed: Arc::new(built.speed),
+            request,
+            program,
+            key: None,
+            array: None,
+        };
+        core.step(Time::from_secs(1), vec![(caller, Ask::Submit(Box::new(submission)))], Vec::new());
+        let run = Run { claim: ClaimId(0), attempt: 1 };
+        core.step(Time::from_secs(2), Vec::new(), vec![News::Started { run }]);
+        (core, run)
+    }
+
+    fn says(core: &mut Core, secs: u64, run: Run, lines: &[&str]) {
+        let lines = lines.iter().map(ToString::to_string).collect();
+        core.step(Time::from_secs(secs), Vec::new(), vec![News::Progress { run, lines }]);
+    }
+
+    fn done(core: &Core) -> u64 {
+        core.engine.state().books().claim(ClaimId(0)).progress.done
+    }
+
+    #[test]
+    fn a_line_that_says_nothing_of_steps_takes_none_back() {
+        let (mut core, run) = running();
+        says(&mut core, 3, run, &[r#"{"steps": 120}"#, r#"{"checkpoint": {"steps": 100}}"#]);
+        assert_eq!(done(&core), 120);
+        says(&mut core, 4, run, &[r#"{"loss": 0.5}"#]);
+        assert_eq!(done(&core), 120);
+    }
+
+    #[test]
+    fn after_a_crash_progress_goes_on_from_what_was_saved() {
+        let (mut core, run) = running();
+        says(&mut core, 3, run, &[r#"{"steps": 120, "checkpoint": {"steps": 100}}"#]);
+        let ending = Ending {
+            started: true,
+            // Nobody saw how it ended: a mishap, after which it starts again.
+            exits: vec![Exit::default()],
+            trouble: Some("lost".into()),
+            ..Ending::default()
+        };
+        core.step(Time::from_secs(4), Vec::new(), vec![News::Ended { run, ending }]);
+        let next = Run { attempt: 2, ..run };
+        core.step(Time::from_secs(5), Vec::new(), vec![News::Started { run: next }]);
+        says(&mut core, 6, next, &[r#"{"loss": 0.5}"#]);
+        assert_eq!(done(&core), 100);
     }
 }

@@ -225,12 +225,16 @@ impl Ledger {
             }
             Event::RunStopped { run, done } => {
                 self.happened(now, run.claim, What::Stopped);
-                self.with(run.claim, |job| job.saved = *done);
+                self.with(run.claim, |job| {
+                    job.saved = *done;
+                    job.goes_on_from(*done);
+                });
             }
             Event::RunFinished { run } => self.happened(now, run.claim, What::Finished),
-            Event::RunFailed { run, why, .. } => {
+            Event::RunFailed { run, why, done } => {
                 let code = self.job(run.claim).and_then(|job| job.ending.as_ref()?.1.exit_code());
                 self.happened(now, run.claim, What::Failed(*why, code));
+                self.with(run.claim, |job| job.goes_on_from(*done));
             }
             Event::ClusterDefined { .. }
             | Event::PolicyChosen { .. }
@@ -257,6 +261,15 @@ impl Ledger {
     fn with(&mut self, claim: ClaimId, change: impl FnOnce(&mut Job)) {
         if let Some(job) = self.jobs.get_mut(claim.0 as usize) {
             change(job);
+        }
+    }
+}
+
+impl Job {
+    /// What was done since is lost, whatever it reported.
+    fn goes_on_from(&mut self, done: u64) {
+        if let Some((_, ProgressReport { steps: Some(steps), .. })) = &mut self.report {
+            *steps = done;
         }
     }
 }

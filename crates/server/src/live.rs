@@ -26,8 +26,9 @@ pub trait Store: Send {
     /// All of them or none, durably; returns the number of the last.
     fn append(&mut self, at: Time, texts: &[String]) -> Result<u64, JournalError>;
 
-    /// Makes the facts so far shorter, where the store can: what is shown stands for them.
-    fn compact(&mut self, _replica: &Replica) -> Result<(), JournalError> {
+    /// Makes the facts so far shorter, where the store can and there are more than so many: what is shown stands for
+    /// them.
+    fn compact(&mut self, _replica: &Replica, _more_than: u64) -> Result<(), JournalError> {
         Ok(())
     }
 }
@@ -120,16 +121,20 @@ impl Live {
                     take(message);
                     inbox.try_iter().take(LARGEST_BATCH).for_each(take);
                 }
-                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Timeout) => self.compact(WORTH_COMPACTING_WHEN_IDLE),
                 Err(RecvTimeoutError::Disconnected) => leave = true,
             }
             self.turn(clock.now(), calls, news)?;
             if leave {
-                if let Err(error) = self.store.compact(&self.replica) {
-                    tracing::warn!(%error, "the journal was not compacted");
-                }
+                self.compact(WORTH_COMPACTING);
                 return Ok(());
             }
+        }
+    }
+
+    fn compact(&mut self, more_than: u64) {
+        if let Err(error) = self.store.compact(&self.replica, more_than) {
+            tracing::warn!(%error, "the journal was not compacted");
         }
     }
 
@@ -156,7 +161,7 @@ impl Live {
             calls.into_iter().map(|(caller, ask, reply)| ((caller, ask), reply)).unzip();
         let began = std::time::Instant::now();
         let step = self.core.step(now, asks, news.clone());
-        self.replica.measures.decided(&step.facts, began.elapsed());
+        self.replica.measures.decided(&step.facts, self.core.ledger.decisions(), began.elapsed());
         if !step.facts.is_empty() {
             let texts: Vec<String> = step.facts.iter().map(text_of).collect();
             match self.store.append(now, &texts) {
@@ -329,10 +334,9 @@ impl Store for journal::Journal {
         journal::Journal::append(self, at.as_millis(), texts)
     }
 
-    fn compact(&mut self, replica: &Replica) -> Result<(), JournalError> {
+    fn compact(&mut self, replica: &Replica, more_than: u64) -> Result<(), JournalError> {
         let shown = replica.read();
-        let behind = shown.seq - self.snapshot()?.map_or(0, |snapshot| snapshot.upto);
-        if behind < WORTH_COMPACTING {
+        if shown.seq - self.compacted() <= more_than {
             return Ok(());
         }
         let image = crate::image::Image { state: shown.state.clone(), ledger: shown.ledger.clone() };
@@ -342,8 +346,10 @@ impl Store for journal::Journal {
     }
 }
 
-/// A journal with fewer entries since the last snapshot is opened quickly enough as it is.
+/// A journal with fewer entries since the last snapshot is opened quickly enough as it is. Compacting holds everything up
+/// for a second or two, so while the service goes on it is done more seldom, and when nothing else is to be done.
 const WORTH_COMPACTING: u64 = 100_000;
+const WORTH_COMPACTING_WHEN_IDLE: u64 = 400_000;
 
 pub(crate) fn text_of(fact: &Fact) -> String {
     serde_json::to_string(fact).expect("facts are made of numbers, words and lists")

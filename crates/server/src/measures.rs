@@ -55,10 +55,11 @@ impl Default for Measures {
 
 impl Measures {
     /// How long a step took in which the policy was asked.
-    pub(crate) fn decided(&self, facts: &[Fact], took: Duration) {
+    pub(crate) fn decided(&self, facts: &[Fact], decision: u64, took: Duration) {
         let asked = |fact: &&Fact| matches!(fact, Fact::Core(Event::Planned(_) | Event::PlanRefused { .. }));
         if facts.iter().any(|fact| asked(&fact)) {
-            self.cycle.observe(took.as_secs_f64(), None, None);
+            let exemplar = vec![("decision".to_string(), decision.to_string())];
+            self.cycle.observe(took.as_secs_f64(), Some(exemplar), None);
         }
     }
 

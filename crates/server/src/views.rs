@@ -7,7 +7,7 @@ use cluster::{ClaimId, NodeId, Time};
 use engine::{Command, Event};
 use plan::{Availability, Claim, Obstacle, Outcome, Phase, Reason};
 
-use crate::fact::Fact;
+use crate::fact::{Acceptance, Array, Fact};
 use crate::ledger::What;
 use crate::replica::{Line, Shown};
 
@@ -20,8 +20,8 @@ pub fn job(shown: &Shown, id: JobId, now: Time, with_spec: bool) -> Option<JobVi
     let claims = shown.ledger.claims(id)?;
     let acceptance = shown.ledger.acceptance(ClaimId(claims.start))?;
     let mut view = claim(shown, ClaimId(claims.start), now);
-    if id.task.is_none() && acceptance.array.is_some() {
-        view = array(shown, claims, now, view);
+    if let (None, Some(declared)) = (id.task, &acceptance.array) {
+        view = array(shown, acceptance, declared, now, view);
     }
     view.id = id.to_string();
     view.spec = with_spec.then(|| acceptance.request.clone());
@@ -49,7 +49,7 @@ fn claim(shown: &Shown, id: ClaimId, now: Time) -> JobView {
         reason: reason(shown, claim),
         message: message(shown, claim),
         exit_code,
-        signal: exit_code.filter(|code| (129..=192).contains(code)).map(|code| code - 128),
+        signal: exit_code.and_then(signal_in),
         submitted_at: moment(claim.submitted),
         started_at: record.and_then(|job| job.first_started).map(moment),
         finished_at: ended.map(moment),
@@ -84,6 +84,11 @@ fn claim(shown: &Shown, id: ClaimId, now: Time) -> JobView {
         deadline: claim.spec.deadline.map(moment),
         spec: None,
     }
+}
+
+/// The signal that an exit code stands for, as a shell writes it.
+fn signal_in(exit_code: i32) -> Option<i32> {
+    (129..=192).contains(&exit_code).then(|| exit_code - 128)
 }
 
 /// Where a claim is in its life, and when that ended.
@@ -200,54 +205,98 @@ fn progress(shown: &Shown, claim: &Claim) -> Option<ProgressView> {
     })
 }
 
-/// An array as one job: its state is that of its liveliest task, or the worst end of all.
-fn array(shown: &Shown, claims: std::ops::Range<u32>, now: Time, first: JobView) -> JobView {
-    let books = shown.state.books();
-    let acceptance = shown.ledger.acceptance(ClaimId(claims.start)).expect("an array was numbered");
-    let declared = acceptance.array.as_ref().expect("it is an array");
-    let states: Vec<JobState> = claims.clone().map(|id| state_of(books.claim(ClaimId(id))).0).collect();
-    let number = |wanted: &dyn Fn(JobState) -> bool| states.iter().filter(|&&state| wanted(state)).count() as u32;
-    let order = [
-        JobState::Running,
-        JobState::Starting,
-        JobState::Stopping,
-        JobState::Pending,
-        JobState::Held,
-        JobState::Failed,
-        JobState::TimedOut,
-        JobState::Refused,
-        JobState::Cancelled,
-        JobState::Succeeded,
-    ];
-    let state = order.into_iter().find(|state| states.contains(state)).unwrap_or(first.state);
-    let views = || claims.clone().map(|id| claim(shown, ClaimId(id), now));
-    let codes: Vec<i32> = views().filter_map(|view| view.exit_code).collect();
+/// Where a job is in its life. An array is where its liveliest task is; one that has ended, ended as the worst of them.
+pub(crate) fn state(shown: &Shown, acceptance: &Acceptance) -> JobState {
+    let first = acceptance.first.0;
+    let of_claim = |claim| state_of(shown.state.books().claim(ClaimId(claim))).0;
+    let states = (first..first + acceptance.task_count()).map(of_claim);
+    states.min_by_key(|state| LIVELIEST_FIRST.iter().position(|other| other == state)).unwrap_or(of_claim(first))
+}
+
+const LIVELIEST_FIRST: [JobState; 10] = [
+    JobState::Running,
+    JobState::Starting,
+    JobState::Stopping,
+    JobState::Pending,
+    JobState::Held,
+    JobState::Failed,
+    JobState::TimedOut,
+    JobState::Refused,
+    JobState::Cancelled,
+    JobState::Succeeded,
+];
+
+/// An array as one job; `first` is its first task.
+fn array(shown: &Shown, acceptance: &Acceptance, declared: &Array, now: Time, first: JobView) -> JobView {
+    let state = state(shown, acceptance);
+    let mut sum = Sum::default();
+    for place in 0..acceptance.task_count() {
+        sum.add(shown, ClaimId(acceptance.first.0 + place), now);
+    }
     let ended = state.is_final();
+    let exit_code = sum.worst_exit_code.filter(|_| ended);
     JobView {
         state,
-        exit_code: if ended { codes.iter().copied().max() } else { None },
-        reason: if ended { None } else { first.reason },
+        exit_code,
+        signal: exit_code.and_then(signal_in),
+        reason: first.reason.filter(|_| !ended),
         message: None,
-        started_at: views().filter_map(|view| view.started_at).min(),
-        finished_at: if ended { views().filter_map(|view| view.finished_at).max() } else { None },
-        gpus: views().map(|view| view.gpus).sum(),
-        attempts: views().map(|view| view.attempts).sum(),
-        failures: views().map(|view| view.failures).sum(),
-        preemptions: views().map(|view| view.preemptions).sum(),
-        gpu_seconds: views().map(|view| view.gpu_seconds).sum(),
-        elapsed_seconds: views().map(|view| view.elapsed_seconds).sum(),
+        started_at: sum.started.map(moment),
+        finished_at: sum.finished.filter(|_| ended).map(moment),
+        gpus: sum.gpus,
+        attempts: sum.attempts,
+        failures: sum.failures,
+        preemptions: sum.preemptions,
+        gpu_seconds: sum.gpu_seconds,
+        elapsed_seconds: sum.elapsed_seconds,
         progress: None,
         usage: None,
-        array: Some(ArrayView {
-            first: declared.indices[0],
-            count: claims.len() as u32,
-            at_once: declared.at_once,
-            pending: number(&|state| matches!(state, JobState::Pending | JobState::Held)),
-            running: number(&|state| matches!(state, JobState::Starting | JobState::Running | JobState::Stopping)),
-            succeeded: number(&|state| state == JobState::Succeeded),
-            failed: number(&|state| state.is_final() && state != JobState::Succeeded),
-        }),
+        array: Some(ArrayView { first: declared.indices[0], at_once: declared.at_once, ..sum.tasks }),
         ..first
+    }
+}
+
+/// What the tasks of an array make together.
+#[derive(Default)]
+struct Sum {
+    tasks: ArrayView,
+    worst_exit_code: Option<i32>,
+    started: Option<Time>,
+    finished: Option<Time>,
+    gpus: f64,
+    attempts: u32,
+    failures: u32,
+    preemptions: u32,
+    gpu_seconds: f64,
+    elapsed_seconds: f64,
+}
+
+impl Sum {
+    fn add(&mut self, shown: &Shown, id: ClaimId, now: Time) {
+        let claim = shown.state.books().claim(id);
+        let record = shown.ledger.job(id);
+        let (state, ended) = state_of(claim);
+        let started = record.and_then(|job| job.first_started);
+        self.tasks.count += 1;
+        match state {
+            JobState::Pending | JobState::Held => self.tasks.pending += 1,
+            JobState::Starting | JobState::Running | JobState::Stopping => self.tasks.running += 1,
+            JobState::Succeeded => self.tasks.succeeded += 1,
+            JobState::Failed | JobState::TimedOut | JobState::Refused | JobState::Cancelled => self.tasks.failed += 1,
+        }
+        if ended.is_some() {
+            let code = record.and_then(|job| job.ending.as_ref()).and_then(|(_, ending)| ending.exit_code());
+            self.worst_exit_code = self.worst_exit_code.max(code);
+        }
+        self.started = self.started.into_iter().chain(started).min();
+        self.finished = self.finished.max(ended);
+        self.gpus += claim.holds().map_or(0.0, |holds| holds.placement.gpus().as_f64());
+        self.attempts += claim.progress.launches;
+        self.failures += claim.progress.crashes;
+        self.preemptions += claim.progress.preemptions;
+        let now = ended.unwrap_or(now);
+        self.gpu_seconds += claim.attained(now).as_gpu_secs();
+        self.elapsed_seconds += claim.progress.executed(now).as_secs_f64();
     }
 }
 

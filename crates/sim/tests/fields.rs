@@ -398,6 +398,21 @@ fn a_cordoned_node_keeps_its_jobs_and_takes_no_more() {
 }
 
 #[test]
+fn a_job_that_cannot_be_interrupted_is_not_stopped_for_others() {
+    let long = |interruptible| JobDraft { interruptible, ..rigid(1) };
+    let policies: [(&str, &[&str]); 3] = [("tiresias", &[]), ("las", &[]), ("sia", &["others=tiresias"])];
+    for (policy, parameters) in policies {
+        let history = |interruptible| {
+            let history = History::on("1x1").job(0, long(interruptible), 10_000).job(5000, rigid(1), 10);
+            history.under(policy, parameters)
+        };
+        let ends = |interruptible| history(interruptible).ends()[1].parse::<f64>().unwrap();
+        assert!(ends(true) < 6000.0, "{policy}: the newcomer takes its place");
+        assert!(ends(false) > 10_000.0, "{policy}: the newcomer waits");
+    }
+}
+
+#[test]
 fn a_gang_that_hangs_at_the_start_is_tried_again_after_the_deadline() {
     let faults = Faults { start_hangs: 0.9, ..Faults::default() };
     let job = JobDraft { recovery: Recovery { retries: 1000, ..Recovery::default() }, ..rigid(1) };

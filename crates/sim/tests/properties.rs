@@ -104,6 +104,7 @@ fn job(dice: &mut Dice, index: u64, queues: bool) -> (JobDraft, Truth) {
         restart_cost: Span::from_secs(dice.roll(20)),
         retries: 50,
     };
+    draft.interruptible = dice.chance(85);
     if index > 0 && dice.chance(15) {
         draft.after = vec![ClaimId(dice.roll(index) as u32)];
     }
@@ -339,4 +340,6 @@ fn a_journal_survives_the_way_through_json() {
     let lines: Vec<String> = journal.iter().map(|record| serde_json::to_string(record).unwrap()).collect();
     let read: Vec<Record> = lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(State::replay(&read), state);
+    let image = serde_json::to_string(&state).unwrap();
+    assert_eq!(serde_json::from_str::<State>(&image).unwrap(), state, "so does what was the case at its end");
 }

@@ -220,6 +220,7 @@ impl Reader<'_> {
             after: Vec::new(),
             expected: seconds(row, EXPECTED)?,
             limit: None,
+            interruptible: true,
             skew: row.real(SKEW, 0.0..=1.0)?.map(|skew| (skew * 1000.0).round() as u16),
             recovery: recovery(row)?,
         };

@@ -9,9 +9,11 @@ use cluster::{
 };
 use perf::{Adaptation, BatchRule, KindLimits, ScalingLaw, Speed};
 
-use super::{BatchRequest, JobRequest};
+use super::{BatchRequest, CheckpointRequest, JobRequest};
+use crate::duration::Duration;
 use crate::id::JobId;
 use crate::problem::FieldFault;
+use crate::quantity::Quantity;
 use crate::time;
 
 /// Where and when a job is submitted, and by whom.
@@ -62,7 +64,8 @@ impl JobRequest {
             deadline: self.deadline(scene)?,
             after: self.after(scene)?,
             expected: self.expected(scene.expected),
-            limit: self.limits.max_runtime.map(super::super::duration::Duration::span),
+            limit: self.limits.max_runtime.map(Duration::span),
+            interruptible: self.is_interruptible(),
             skew: None,
             recovery,
         };
@@ -70,6 +73,12 @@ impl JobRequest {
         draft.clone().build().map_err(of_invalid)?;
         speed.check().map_err(of_invalid)?;
         Ok(Built { draft, speed })
+    }
+
+    /// Whether it says in one way or another that it can go on from a saved state: else being stopped would cost it all.
+    fn is_interruptible(&self) -> bool {
+        let resizes = self.batch.is_some() || self.workers.min != self.workers.max;
+        resizes || self.checkpoint != CheckpointRequest::default()
     }
 
     fn names_kinds(&self) -> bool {
@@ -106,7 +115,7 @@ impl JobRequest {
     fn worker(&self, kinds: &[GpuKind], cluster: &Cluster) -> Result<Role, FieldFault> {
         let resources = &self.resources;
         let slice = self.slice(kinds, cluster)?;
-        let memory = resources.memory.map_or(Bytes::ZERO, super::super::quantity::Quantity::bytes);
+        let memory = resources.memory.map_or(Bytes::ZERO, Quantity::bytes);
         let millicores = resources.cpus.map_or(0, |cpus| (cpus * 1000.0).round() as u32);
         let nothing = slice.is_none() && memory == Bytes::ZERO && millicores == 0;
         let millicores = if nothing { LEAST_MILLICORES } else { millicores };
@@ -122,7 +131,7 @@ impl JobRequest {
             };
         }
         let devices = || kinds.iter().map(|&kind| cluster.kind(kind).memory);
-        let asked = self.resources.gpu_memory.map(super::super::quantity::Quantity::bytes);
+        let asked = self.resources.gpu_memory.map(Quantity::bytes);
         if let (Some(asked), Some(largest)) = (asked, devices().max())
             && asked > largest
         {
@@ -178,16 +187,16 @@ impl JobRequest {
 
     /// What the user says; else what such jobs took; else the most it may take.
     fn expected(&self, history: Option<Span>) -> Option<Span> {
-        let limit = || self.limits.max_runtime.map(super::super::duration::Duration::span);
-        self.limits.expected_runtime.map(super::super::duration::Duration::span).or(history).or_else(limit)
+        let limit = || self.limits.max_runtime.map(Duration::span);
+        self.limits.expected_runtime.map(Duration::span).or(history).or_else(limit)
     }
 
     fn recovery(&self) -> Recovery {
         let checkpoint = &self.checkpoint;
         Recovery {
-            checkpoint_every: checkpoint.every.map(super::super::duration::Duration::span),
-            checkpoint_cost: checkpoint.cost.map_or(Span::ZERO, super::super::duration::Duration::span),
-            restart_cost: checkpoint.restart_cost.map_or(USUAL_RESTART, super::super::duration::Duration::span),
+            checkpoint_every: checkpoint.every.map(Duration::span),
+            checkpoint_cost: checkpoint.cost.map_or(Span::ZERO, Duration::span),
+            restart_cost: checkpoint.restart_cost.map_or(USUAL_RESTART, Duration::span),
             retries: self.retry.max_failures,
         }
     }
@@ -247,7 +256,6 @@ impl fmt::Debug for Scene<'_> {
 mod tests {
     use super::*;
     use crate::spec::{GpuCount, WorkersRequest};
-    use crate::{Duration, Quantity};
     use cluster::{ClusterDraft, Gpus, KindDraft, NodeDraft, QueueDraft};
 
     fn cluster() -> Cluster {
@@ -301,11 +309,19 @@ mod tests {
         let expected = JobDraft {
             user: "ada".into(),
             expected: Some(Span::from_secs(99)),
+            interruptible: false,
             recovery: Recovery { restart_cost: USUAL_RESTART, ..Recovery::default() },
             ..JobDraft::rigid("python", 1)
         };
         assert_eq!(built.draft, expected);
         assert_eq!(built.speed, Speed::constant(1.0));
+    }
+
+    #[test]
+    fn only_a_job_that_can_go_on_from_a_saved_state_is_interrupted() {
+        assert!(!draft(|_| {}).interruptible);
+        assert!(draft(|job| job.workers = "1..2".parse().unwrap()).interruptible);
+        assert!(draft(|job| job.checkpoint.grace = Some(Duration::from_secs(5))).interruptible);
     }
 
     #[test]

@@ -1,6 +1,9 @@
 //! `moira bench`: how fast Moira itself is. Figures depend on the machine, so they are printed with it and with a fixed
 //! calibration loop, and never go into a report.
 
+mod rounds;
+mod serve;
+
 use std::fs;
 use std::hint::black_box;
 use std::time::Duration;
@@ -22,6 +25,8 @@ pub(crate) enum Bench {
     /// Ask a policy about clusters full of jobs, no two alike, and print what a decision costs; and what the solver takes
     /// for menus alone
     Policy(BenchPolicy),
+    /// Start the service, submit, list, kill and start it again, and print what it withstands beside what it must
+    Serve(serve::BenchServe),
 }
 
 #[derive(Debug, Args)]
@@ -132,6 +137,7 @@ impl Bench {
         match self {
             Bench::Sim(bench) => bench.run(),
             Bench::Policy(bench) => bench.run(),
+            Bench::Serve(bench) => bench.run(),
         }
     }
 }
@@ -186,7 +192,7 @@ fn measure(setup: &Setup, policy: &str, cluster: &str, workload: &str) -> Result
         cpu_s,
         jobs_per_cpu_s: jobs as f64 / cpu_s,
         cpu_ns_per_n_log_n: cpu_s * 1e9 / (jobs as f64 * (jobs as f64).log2()),
-        peak_memory_mib: peak_memory_mib(),
+        peak_memory_mib: peak_memory_mib(std::process::id()),
     })
 }
 
@@ -374,9 +380,9 @@ fn cpu_model() -> String {
     model.map_or("unknown".into(), |(_, name)| name.trim().into())
 }
 
-/// The most memory this process has had at once; unknown where the system does not say.
-fn peak_memory_mib() -> Option<f64> {
-    let status = fs::read_to_string("/proc/self/status").ok()?;
+/// The most memory a process has had at once; unknown where the system does not say.
+fn peak_memory_mib(process: u32) -> Option<f64> {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     let kib: f64 = line.trim().trim_end_matches("kB").trim().parse().ok()?;
     Some(kib / 1024.0)

@@ -1,67 +1,49 @@
-//! `moira demo`: within a minute, how schedulers differ on a shared cluster.
+//! `moira demo`: within a minute, what Moira does. Live, with real jobs on this machine made into a small cluster of two
+//! kinds of accelerators; or simulated, how schedulers differ on a large one.
+
+mod history;
+mod live;
+mod outcome;
+mod screen;
+mod simulated;
+mod twin;
+mod workload;
 
 use clap::Args;
 
-use crate::command::sim;
 use crate::failure::Failure;
-use crate::options::{self, Output, Scene};
-use crate::render::{self, Files};
+use crate::options::Output;
+use crate::render::Files;
 
 #[derive(Debug, Args)]
 pub(crate) struct Demo {
-    /// A seed, or a range of seeds with both ends included
-    #[arg(long, default_value = "1..3", value_name = "A..B")]
+    /// Simulate a day on a large cluster under many policies, instead of running jobs here
+    #[arg(long)]
+    sim: bool,
+    /// With --sim: a seed, or a range of seeds with both ends included
+    #[arg(long, default_value = "1..3", value_name = "A..B", requires = "sim")]
     seeds: String,
-    #[arg(short, long, value_enum, default_value_t)]
+    /// With --sim: how the comparison is printed
+    #[arg(short, long, value_enum, default_value_t, requires = "sim")]
     output: Output,
     #[command(flatten)]
     files: Files,
+    /// Only so many of the jobs
+    #[arg(long, hide = true, default_value_t = workload::JOBS, conflicts_with = "sim")]
+    jobs: usize,
+    /// Jobs of so many times the usual length
+    #[arg(long, hide = true, default_value_t = 1.0, conflicts_with = "sim")]
+    scale: f64,
 }
-
-/// The classics, from the simplest to those that know more, and one that chooses how many GPUs a job gets.
-const SHOWN: [&str; 9] = [
-    "fifo",
-    "fifo:backfill=easy",
-    "las",
-    "tiresias",
-    // Turns as long as those of `las`: a minute is less than the four that ResNet-50 takes to start again.
-    "gittins:round=5m",
-    "srtf:knowledge=estimate",
-    "srtf",
-    "composed:order=attained,preempt=true,grant=grow",
-    "sia",
-];
-
-/// Trainings of the catalogue, so that policies which choose sizes and batches have something to choose.
-const WORKLOAD: &str = "training";
 
 impl Demo {
     pub(crate) fn run(self) -> Result<(), Failure> {
-        let scene = Scene {
-            cluster: "demo".into(),
-            workloads: vec![WORKLOAD.into()],
-            profiles: None,
-            skip_bad_rows: false,
-            world: None,
-            threads: None,
-            output: self.output,
-        };
-        let policies = SHOWN.iter().map(|text| options::policy(text)).collect::<Result<Vec<_>, _>>()?;
-        let seeds = options::seeds(&self.seeds).map_err(|error| Failure::usage(format!("--seeds: {error}")))?;
-        let experiment = sim::experiment(&scene, WORKLOAD, &policies, &seeds)?;
-        if self.output == Output::Table {
-            render::line(&format!(
-                "{} policies on a shared cluster of {} GPUs, {} seeds of a day of real trainings each\n",
-                experiment.policies.len(),
-                experiment.cluster.gpus(),
-                experiment.seeds.len(),
-            ))?;
+        if self.sim {
+            return simulated::run(&self.seeds, self.output, &self.files);
         }
-        let command = render::command_line(["moira", "demo", "--seeds", self.seeds.as_str()]);
-        sim::compare(std::slice::from_ref(&experiment), self.output, &self.files, &command)?;
-        if self.output == Output::Table {
-            render::line("\nNext: moira policy show sia · moira sim compare --help")?;
+        if !(self.scale > 0.0 && self.scale <= 1000.0) {
+            return Err(Failure::usage("--scale: expected a number above 0 and up to 1000"));
         }
-        Ok(())
+        live::run(&workload::drawn_up(self.jobs, self.scale), &self.files)
     }
 }

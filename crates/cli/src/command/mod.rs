@@ -14,3 +14,4 @@ mod service;
 pub(crate) mod sim;
 pub(crate) mod submit;
 pub(crate) mod trace;
+pub(crate) mod trainer;

@@ -113,6 +113,9 @@ pub(crate) fn over_budget<'a, K: Copy + Ord + Debug>(draft: &mut Draft<'a>, line
     let mut released = Vec::new();
     for (_, id) in line.running_from_worst() {
         let claim = draft.snapshot.claim(id);
+        if claim.must_go_on() {
+            continue;
+        }
         let held = draft.holds(id).expect("who is filed as running has devices").placement.gpus();
         if let Some(obstacle) = draft.usage().over_budget(claim, held) {
             let allotment = draft.release(claim);

@@ -182,7 +182,7 @@ fn smaller_claims<'a>(draft: &Draft<'a>, node: NodeId, than: u32) -> Vec<(u32, &
             let alone = placement.nodes().eq([node]);
             let gpus: Devices =
                 placement.slots().iter().fold(Devices::NONE, |all, slot| all.union(slot.slices.devices));
-            (alone && gpus.count() < than).then_some((gpus.count(), claim))
+            (alone && gpus.count() < than && !claim.must_go_on()).then_some((gpus.count(), claim))
         })
         .collect();
     let starting = |claim: &Claim| matches!(claim.phase, plan::Phase::Starting { .. });

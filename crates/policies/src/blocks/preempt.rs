@@ -141,7 +141,10 @@ fn make_room<'a, O: Order>(
     let workers = grant::asked(claim);
     let mut missing = Missing::new(draft, claim, workers);
     let snapshot = draft.snapshot;
-    let worse = || worse(line, rank).filter(|&id| !order.spares(&snapshot, snapshot.claim(id)));
+    let worse = || worse(line, rank).filter(|&id| {
+        let claim = snapshot.claim(id);
+        !claim.must_go_on() && !order.spares(&snapshot, claim)
+    });
     if !missing.could_be_freed(draft, worse()) {
         return None;
     }

@@ -22,7 +22,7 @@ use super::Door;
 use super::errors::{Body, Failure, Named, Query, text_of};
 use super::peer::By;
 use crate::core::{Ask, Done, Submission, no_job};
-use crate::fact::{Array, Caller};
+use crate::fact::{Acceptance, Array, Caller};
 use crate::replica::Shown;
 use crate::{explain as why, views};
 
@@ -65,16 +65,19 @@ pub(crate) async fn list(State(door): State<Door>, Query(query): Query<ListQuery
     let acceptances = shown.ledger.acceptances();
     let end = after
         .map_or(acceptances.len(), |after| acceptances.partition_point(|acceptance| acceptance.first.0 < after.number));
-    let fits = |view: &JobView| {
-        let same = |wanted: &Option<String>, found: &str| wanted.as_ref().is_none_or(|wanted| wanted == found);
-        states.as_ref().is_none_or(|states| states.contains(&view.state))
-            && same(&query.owner, &view.owner)
-            && same(&query.queue, &view.queue)
-            && same(&query.name, &view.name)
+    let books = shown.state.books();
+    let same = |wanted: &Option<String>, found: &str| wanted.as_ref().is_none_or(|wanted| wanted == found);
+    // Looked at before anything is written down of a job: among many thousands few may be wanted.
+    let fits = |acceptance: &&Arc<Acceptance>| {
+        let spec = &books.claim(acceptance.first).spec;
+        let state = || views::state(&shown, acceptance);
+        same(&query.owner, &spec.user)
+            && same(&query.name, &spec.name)
+            && same(&query.queue, &books.queues.queue(spec.queue).name)
+            && states.as_ref().is_none_or(|states| states.contains(&state()))
     };
-    let found = acceptances[..end].iter().rev().map(|acceptance| JobId::job(acceptance.first.0));
-    let mut jobs: Vec<JobView> =
-        found.filter_map(|id| views::job(&shown, id, now, false)).filter(fits).take(limit + 1).collect();
+    let found = acceptances[..end].iter().rev().filter(fits).map(|acceptance| JobId::job(acceptance.first.0));
+    let mut jobs: Vec<JobView> = found.filter_map(|id| views::job(&shown, id, now, false)).take(limit + 1).collect();
     let next = (jobs.len() > limit).then(|| {
         jobs.pop();
         jobs.last().map(|job| job.id.clone())

@@ -15,20 +15,20 @@ use tokio::net::{TcpListener, UnixListener};
 use super::errors::Failure;
 use crate::fact::Caller;
 
-/// The user of the process that connected, if it could be found out.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Peer(Option<u32>);
+/// The user of the process that connected, if it could be found out. Asked once a connection: names come from a file.
+#[derive(Debug, Clone)]
+pub(crate) struct Peer(Option<Caller>);
 
 impl Connected<IncomingStream<'_, UnixListener>> for Peer {
     fn connect_info(stream: IncomingStream<'_, UnixListener>) -> Peer {
-        Peer(stream.io().peer_cred().ok().map(|credentials| credentials.uid()))
+        Peer(stream.io().peer_cred().ok().map(|credentials| caller(credentials.uid())))
     }
 }
 
 impl Connected<IncomingStream<'_, TcpListener>> for Peer {
     fn connect_info(stream: IncomingStream<'_, TcpListener>) -> Peer {
         let here = stream.io().local_addr().ok();
-        Peer(here.and_then(|here| owner_of(*stream.remote_addr(), here)))
+        Peer(here.and_then(|here| owner_of(*stream.remote_addr(), here)).map(caller))
     }
 }
 
@@ -41,15 +41,14 @@ impl<S: Send + Sync> FromRequestParts<S> for By {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<By, Failure> {
         let peer = ConnectInfo::<Peer>::from_request_parts(parts, state).await;
-        let uid = peer.ok().and_then(|ConnectInfo(Peer(uid))| uid);
-        let uid = uid.ok_or_else(|| {
+        let known = peer.ok().and_then(|ConnectInfo(Peer(caller))| caller);
+        known.map(By).ok_or_else(|| {
             Failure(Problem::new(
                 403,
                 "unknown-caller",
                 "the user at the other end could not be found out: use the socket",
             ))
-        })?;
-        Ok(By(caller(uid)))
+        })
     }
 }
 

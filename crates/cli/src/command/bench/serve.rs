@@ -1,0 +1,346 @@
+//! `moira bench serve`: the real service as a child of this process, over loopback, and what it withstands: how many jobs
+//! it takes in a second, how fast it lists them, what it needs of memory, how fast it is back after a kill.
+
+use std::fs::{self, File};
+use std::io;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow, bail};
+use api::{Client, JobId, JobQuery, JobRequest, JobState};
+use clap::Args;
+use serde::Serialize;
+
+use super::rounds;
+use super::{Machine, peak_memory_mib, print_as};
+use crate::failure::Failure;
+use crate::options::Output;
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchServe {
+    /// Connections that submit at the same time
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    connections: u32,
+    /// How long submissions are counted
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=600))]
+    seconds: u64,
+    /// Jobs in the store when it is listed and started again
+    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1000..=10_000_000))]
+    jobs: u32,
+    /// Jobs that live while a round is measured
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(100..=1_000_000))]
+    live: u32,
+    /// Where the service keeps its data meanwhile; the system's folder for temporary files if nothing is said
+    #[arg(long, value_name = "DIR")]
+    scratch: Option<PathBuf>,
+    /// End with exit code 1 if a bound does not hold
+    #[arg(long)]
+    strict: bool,
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
+}
+
+/// One figure, and the bound it has to keep if there is one.
+#[derive(Debug, Serialize)]
+struct Finding {
+    what: String,
+    value: f64,
+    unit: &'static str,
+    at_least: Option<f64>,
+    at_most: Option<f64>,
+    holds: Option<bool>,
+}
+
+#[derive(Debug, Serialize)]
+struct ServeReport {
+    schema: &'static str,
+    #[serde(flatten)]
+    machine: Machine,
+    /// Others that wanted the processors while it ran: the load of the machine over the last minute, before and after.
+    load_before: Option<f64>,
+    load_after: Option<f64>,
+    findings: Vec<Finding>,
+}
+
+const PAGE: u32 = 100;
+const PAGES: u32 = 400;
+const ROUNDS: u32 = 10;
+/// What has not happened by then does not happen any more.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+impl BenchServe {
+    pub(super) fn run(self) -> Result<(), Failure> {
+        let (machine, load_before) = (Machine::measured(), load());
+        let mut findings = Vec::new();
+        self.measure_rounds(&mut findings)?;
+        self.measure_service(&mut findings)?;
+        let kept = findings.iter().all(|finding| finding.holds != Some(false));
+        let report = ServeReport {
+            schema: "moira.bench.serve/1",
+            machine,
+            load_before,
+            load_after: load(),
+            findings,
+        };
+        print(&report, self.output)?;
+        if self.strict && !kept { Err(Failure::new(anyhow!("not all bounds hold"))) } else { Ok(()) }
+    }
+
+    fn measure_rounds(&self, findings: &mut Vec<Finding>) -> Result<(), Failure> {
+        for (policy, bound_ms) in [("fifo", 100.0), ("tiresias", 100.0), (server::DEFAULT_POLICY, 500.0)] {
+            let rounds = rounds::measure(policy, self.live, ROUNDS)?;
+            let ms = |time: Duration| time.as_secs_f64() * 1000.0;
+            let named = |which: &str| format!("round of {policy}, {} jobs on 1000 devices, {which}", self.live);
+            let last = rounds.steady.len().saturating_sub(1);
+            let steady = |place: usize| rounds.steady.get(place).copied().map_or(f64::NAN, ms);
+            findings.push(Finding::at_most(named("cold"), ms(rounds.cold), "CPU ms", bound_ms));
+            findings.push(Finding::at_most(named("median"), steady(last / 2), "CPU ms", bound_ms));
+            findings.push(Finding::at_most(named("worst"), steady(last), "CPU ms", bound_ms));
+        }
+        Ok(())
+    }
+
+    fn measure_service(&self, findings: &mut Vec<Finding>) -> Result<(), Failure> {
+        let base = self.scratch.clone().unwrap_or_else(std::env::temp_dir);
+        let folder = tempfile::Builder::new().prefix("moira-bench-").tempdir_in(&base);
+        let folder = folder.with_context(|| format!("cannot make a folder in {}", base.display()))?;
+        let runtime = tokio::runtime::Runtime::new().context("cannot start the clients")?;
+        let (mut service, _) = runtime.block_on(Served::start(folder.path()))?;
+        runtime.block_on(self.drive(&service, findings))?;
+        let peak = peak_memory_mib(service.process.id()).context("the service's memory is unknown")?;
+        findings.push(Finding::at_most(format!("most memory, {} jobs", self.jobs), peak, "MiB", 1024.0));
+
+        service.kill()?;
+        let (mut service, took) = runtime.block_on(Served::start(folder.path()))?;
+        let what = format!("start after a kill, {} jobs in the journal", self.jobs);
+        findings.push(Finding::at_most(what, took.as_secs_f64(), "s", 3.0));
+        runtime.block_on(self.all_there(&service))?;
+        let peak = peak_memory_mib(service.process.id()).context("the service's memory is unknown")?;
+        findings.push(Finding::at_most("most memory after that start".into(), peak, "MiB", 1024.0));
+        service.kill()?;
+        Ok(())
+    }
+
+    /// Submits as fast as it goes for a while, then until there are enough, then lists.
+    async fn drive(&self, service: &Served, findings: &mut Vec<Finding>) -> Result<(), Failure> {
+        let counter = Arc::new(AtomicU32::new(0));
+        let began = Instant::now();
+        let end = began + Duration::from_secs(self.seconds);
+        let limit = self.jobs;
+        let waits = self.submit(service, &counter, move |number| number < limit && Instant::now() < end).await?;
+        let rate = waits.len() as f64 / began.elapsed().as_secs_f64();
+        let named = |which: &str| format!("submissions, {} connections, {which}", self.connections);
+        findings.push(Finding::at_least(named("each durable"), rate, "per s", 5000.0));
+        findings.push(Finding::free(named("p50"), percentile(&waits, 0.50), "ms"));
+        findings.push(Finding::free(named("p99"), percentile(&waits, 0.99), "ms"));
+        self.submit(service, &counter, move |number| number < limit).await?;
+        self.all_there(service).await?;
+
+        let client = service.client()?;
+        let newest = JobQuery { limit: Some(PAGE), ..JobQuery::default() };
+        // Pages all over the store, by steps that are no divisor of anything.
+        let places = (0..PAGES).map(|page| PAGE + page * 7919 % (self.jobs - PAGE));
+        let pages = places.map(|place| JobQuery { after: Some(place.to_string()), ..newest.clone() });
+        let named = |which: &str| format!("page of {PAGE} of {} jobs, {which}", self.jobs);
+        let first = list(&client, (0..PAGES).map(|_| newest.clone())).await?;
+        findings.push(Finding::at_most(named("the newest, p95"), percentile(&first, 0.95), "ms", 50.0));
+        let anywhere = list(&client, pages).await?;
+        findings.push(Finding::at_most(named("anywhere, p95"), percentile(&anywhere, 0.95), "ms", 50.0));
+        let running = JobQuery { states: vec![JobState::Running], ..newest };
+        let searched = list(&client, (0..20).map(|_| running.clone())).await?;
+        findings.push(Finding::at_most(named("none fits, p95"), percentile(&searched, 0.95), "ms", 50.0));
+        Ok(())
+    }
+
+    /// Submits on all connections while `go_on` says so of the next number; how long each waited, in ascending order.
+    async fn submit(
+        &self,
+        service: &Served,
+        counter: &Arc<AtomicU32>,
+        go_on: impl Fn(u32) -> bool + Clone + Send + 'static,
+    ) -> Result<Vec<Duration>, Failure> {
+        let mut tasks = tokio::task::JoinSet::new();
+        for _ in 0..self.connections {
+            let (client, counter, go_on) = (service.client()?, counter.clone(), go_on.clone());
+            tasks.spawn(async move {
+                let mut waits = Vec::new();
+                loop {
+                    let number = counter.fetch_add(1, Ordering::Relaxed);
+                    if !go_on(number) {
+                        counter.fetch_sub(1, Ordering::Relaxed);
+                        return Ok(waits);
+                    }
+                    let began = Instant::now();
+                    client.submit(&held_job(number), Some(&format!("bench-{number}"))).await?;
+                    waits.push(began.elapsed());
+                }
+            });
+        }
+        let mut waits = Vec::new();
+        while let Some(ended) = tasks.join_next().await {
+            let one: Result<Vec<Duration>, api::Error> = ended.map_err(Failure::new)?;
+            waits.extend(one.map_err(Failure::new)?);
+        }
+        waits.sort_unstable();
+        Ok(waits)
+    }
+
+    /// Whether the service has as many jobs as were submitted, and no more.
+    async fn all_there(&self, service: &Served) -> Result<(), Failure> {
+        let client = service.client()?;
+        client.job(JobId::job(self.jobs - 1)).await.context("the last job is not there")?;
+        match client.job(JobId::job(self.jobs)).await {
+            Err(api::Error::Refused(problem)) if problem.status == 404 => Ok(()),
+            other => Err(Failure::new(anyhow!("expected {} jobs, found another: {other:?}", self.jobs))),
+        }
+    }
+}
+
+/// A job that is taken on and never started.
+fn held_job(number: u32) -> JobRequest {
+    JobRequest { name: Some(format!("held-{number}")), hold: true, ..JobRequest::new(["true"]) }
+}
+
+/// Asks for the pages one after the other; how long each took, in ascending order.
+async fn list(client: &Client, queries: impl Iterator<Item = JobQuery>) -> Result<Vec<Duration>, Failure> {
+    let mut times = Vec::new();
+    for query in queries {
+        let began = Instant::now();
+        client.jobs(&query).await.map_err(Failure::new)?;
+        times.push(began.elapsed());
+    }
+    times.sort_unstable();
+    Ok(times)
+}
+
+/// The service as a process of its own; killed when it is no longer wanted.
+struct Served {
+    process: Child,
+    address: String,
+}
+
+impl Served {
+    /// Starts it on a free port, and says how long it took until it was ready.
+    async fn start(folder: &Path) -> Result<(Served, Duration), Failure> {
+        let config = "[[accelerators]]\nkind = \"virtual\"\ncount = 8\n";
+        fs::write(folder.join("moira.toml"), config).context("cannot write the configuration of the service")?;
+        let log = folder.join("serve.log");
+        let output = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
+        let port = free_port().context("there is no free port")?;
+        let binary = std::env::current_exe().context("cannot find this program's own file")?;
+        let began = Instant::now();
+        let process = Command::new(binary)
+            .args(["serve", "--log", "text", "--listen", &format!("127.0.0.1:{port}"), "--data-dir"])
+            .arg(folder)
+            .env_remove("RUST_LOG")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(output)
+            .spawn()
+            .context("cannot start the service")?;
+        let mut service = Served { process, address: format!("http://127.0.0.1:{port}") };
+        match service.until_ready(began).await {
+            Ok(took) => Ok((service, took)),
+            Err(error) => {
+                let said = fs::read_to_string(&log).unwrap_or_default();
+                let last = said.lines().last().unwrap_or("nothing").to_string();
+                Err(Failure::new(error.context(format!("the service last said: {last}"))))
+            }
+        }
+    }
+
+    async fn until_ready(&mut self, began: Instant) -> anyhow::Result<Duration> {
+        let client = Client::at(&self.address)?;
+        loop {
+            if client.ready().await.is_ok_and(|health| health.status == "ok") {
+                return Ok(began.elapsed());
+            }
+            if let Some(status) = self.process.try_wait()? {
+                bail!("the service ended before it was ready: {status}");
+            }
+            if began.elapsed() > PATIENCE {
+                bail!("the service was not ready after {} s", PATIENCE.as_secs());
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    fn client(&self) -> Result<Client, Failure> {
+        Client::at(&self.address).map_err(Failure::new)
+    }
+
+    fn kill(&mut self) -> Result<(), Failure> {
+        let killed = self.process.kill().and_then(|()| self.process.wait());
+        killed.map(drop).context("cannot kill the service").map_err(Failure::from)
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        // Whoever was killed already cannot be again.
+        self.kill().ok();
+    }
+}
+
+fn free_port() -> io::Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}
+
+impl Finding {
+    fn free(what: String, value: f64, unit: &'static str) -> Finding {
+        Finding { what, value, unit, at_least: None, at_most: None, holds: None }
+    }
+
+    fn at_most(what: String, value: f64, unit: &'static str, bound: f64) -> Finding {
+        Finding { at_most: Some(bound), holds: Some(value < bound), ..Finding::free(what, value, unit) }
+    }
+
+    fn at_least(what: String, value: f64, unit: &'static str, bound: f64) -> Finding {
+        Finding { at_least: Some(bound), holds: Some(value >= bound), ..Finding::free(what, value, unit) }
+    }
+}
+
+/// In milliseconds, of times in ascending order.
+fn percentile(times: &[Duration], share: f64) -> f64 {
+    let place = (share * times.len() as f64).ceil() as usize;
+    times.get(place.saturating_sub(1)).map_or(f64::NAN, |time| time.as_secs_f64() * 1000.0)
+}
+
+/// The load of the machine over the last minute; unknown where the system does not say.
+fn load() -> Option<f64> {
+    fs::read_to_string("/proc/loadavg").ok()?.split(' ').next()?.parse().ok()
+}
+
+fn print(report: &ServeReport, output: Output) -> Result<(), Failure> {
+    let row = |finding: &Finding| {
+        let least = finding.at_least.map(|bound| format!(">= {bound}"));
+        let bound = least.or(finding.at_most.map(|bound| format!("< {bound}"))).unwrap_or_default();
+        let holds = finding.holds.map_or("", |holds| if holds { "yes" } else { "NO" });
+        vec![finding.what.clone(), format!("{:.1}", finding.value), finding.unit.into(), bound, holds.into()]
+    };
+    let columns = ["what", "measured", "unit", "bound", "holds"];
+    print_as(output, report, &report.machine, &columns, report.findings.iter().map(row))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_percentile_is_a_time_that_was_measured() {
+        let times: Vec<Duration> = (1..=100).map(Duration::from_millis).collect();
+        assert_eq!([percentile(&times, 0.5), percentile(&times, 0.95), percentile(&times, 1.0)], [50.0, 95.0, 100.0]);
+        assert_eq!(percentile(&times[..1], 0.95), 1.0);
+        assert!(percentile(&[], 0.5).is_nan());
+    }
+
+    #[test]
+    fn a_bound_is_missed_by_what_cannot_be_measured() {
+        assert_eq!(Finding::at_most(String::new(), f64::NAN, "ms", 1.0).holds, Some(false));
+        assert_eq!(Finding::at_least(String::new(), f64::NAN, "ms", 1.0).holds, Some(false));
+    }
+}

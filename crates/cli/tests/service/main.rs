@@ -1,0 +1,11 @@
+//! The service as it is installed: the real binary, real processes, real faults. Everything that is drawn prints its
+//! seed; what needs root or a tool is passed over with a word on standard error, and fails where `CI` is set.
+
+mod api;
+mod crash;
+mod faults;
+mod http;
+mod judge;
+mod parity;
+mod processes;
+mod service;
