@@ -367,6 +367,10 @@ impl Points {
             let mut table = Table::lay_out(&path, layout)?;
             while let Some(row) = table.next_row()? {
                 let kind = if origin == Origin::Sia { row.required(6, "a kind of GPU")? } else { "aws" };
+                if !KIND_NAMES.iter().any(|(_, measured)| *measured == kind) {
+                    let known: Vec<&str> = KIND_NAMES.iter().map(|(_, measured)| *measured).collect();
+                    return Err(row.fault(6, format!("one of {}", known.join(", ")), kind));
+                }
                 rows.push(Point {
                     application: row.required(0, "an application")?.into(),
                     kind: kind.into(),
@@ -444,8 +448,9 @@ fn read_steps(placements: &Path, scalability: &Path) -> Result<(StepTables, Size
             return Err(row.line_fault(format!("expected at most {MOST_ROWS} rows")));
         }
     }
-    if places.is_empty() {
-        return Err(Error::File { file: placements.display().to_string(), what: "expected at least one row".into() });
+    if !places.contains_key(&[1][..]) {
+        let what = "expected rows of placement 1, a worker alone, from which all else is judged, found none";
+        return Err(Error::File { file: placements.display().to_string(), what: what.into() });
     }
     let mean = |(local, (count, step, sync)): (u32, (f64, f64, f64))| StepRow {
         local,
@@ -536,11 +541,16 @@ fn read_validation(folder: &Path) -> Result<Validation, Error> {
         let mut table = Table::lay_out(&path, RUN)?;
         let mut rows = Vec::new();
         let mut counts = Vec::new();
+        let mut before = 0.0;
         while let Some(row) = table.next_row()? {
             let number = |column: usize, least: f64| {
                 row.real(column, least..=1e300)?.ok_or_else(|| row.fault(column, "a number", ""))
             };
             let progress = number(0, 1e-9)?;
+            if progress <= before {
+                return Err(row.fault(0, format!("more than the {before} of the epoch before"), &progress.to_string()));
+            }
+            before = progress;
             match epochs.get_mut(rows.len()) {
                 Some(end) => *end = end.min(progress),
                 None if noise.is_empty() => epochs.push(progress),
@@ -559,4 +569,85 @@ fn read_validation(folder: &Path) -> Result<Validation, Error> {
         }
     }
     Ok(Validation { epochs, noise, iterations })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cluster::ClusterDraft;
+
+    const PLACEMENTS: &str = "placement,local_bsz,step_time,sync_time\n1,32,0.10,0.0\n1,64,0.18,0.0\n2,32,0.13,0.03\n";
+    const VALIDATION: &str = "progress,grad_sqr,grad_var\n100,1.0,50\n200,0.5,60\n";
+
+    /// What is said of a folder with one application whose files are these, or as written above.
+    fn read(cluster: &str, files: &[(&str, &str)]) -> Result<Profiles, String> {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir(root.path().join("app")).unwrap();
+        let usual = [("app/placements-aws.csv", PLACEMENTS), ("app/validation-64.csv", VALIDATION)];
+        for (name, text) in usual.iter().chain(files) {
+            fs::write(root.path().join(name), text).unwrap();
+        }
+        let (cluster, _) = ClusterDraft::parse_short(cluster).unwrap().build().unwrap();
+        let here = root.path().display().to_string();
+        Profiles::read(&format!("sia:{here}"), &cluster).map_err(|error| error.to_string().replace(&here, "DIR"))
+    }
+
+    fn refusal(file: &str, text: &str) -> String {
+        read("1x4 t4", &[(file, text)]).unwrap_err()
+    }
+
+    #[test]
+    fn a_small_folder_is_enough() {
+        let profiles = read("1x4 t4", &[]).unwrap();
+        let application = profiles.get("app").unwrap();
+        assert_eq!(application.adaptation.on(GpuKind(0)).unwrap().local_max, 64);
+    }
+
+    #[test]
+    fn what_no_step_can_be_is_refused_with_file_and_line() {
+        let steps = |row: &str| refusal("app/placements-aws.csv", &format!("{PLACEMENTS}{row}\n"));
+        let place = "DIR/app/placements-aws.csv:5";
+        assert!(steps("4,NaN,0.2,0.1").starts_with(place), "{}", steps("4,NaN,0.2,0.1"));
+        for (row, names) in [
+            ("4,0,0.2,0.1", "local_bsz"),
+            ("4,32,NaN,0.1", "step_time"),
+            ("4,32,-1,0.1", "step_time"),
+            ("4,32,0.2,inf", "sync_time"),
+            ("4,32,0.2,0.3", "less than the step takes"),
+            ("x,32,0.2,0.1", "placement"),
+            ("0,32,0.2,0.1", "placement"),
+            ("4,32", "expected 4 fields"),
+            ("2,32,0.2,0.1", "once, found 32 twice"),
+        ] {
+            let message = steps(row);
+            assert!(message.starts_with(place) && message.contains(names), "{row}: {message}");
+        }
+    }
+
+    #[test]
+    fn a_worker_alone_must_have_been_measured() {
+        let message = refusal("app/placements-aws.csv", "placement,local_bsz,step_time,sync_time\n2,32,0.13,0.03\n");
+        assert!(message.contains("app/placements-aws.csv") && message.contains("placement 1"), "{message}");
+    }
+
+    #[test]
+    fn a_validation_run_that_does_not_fit_the_others_is_refused() {
+        let message = refusal("app/validation-128.csv", "progress,grad_sqr,grad_var\n100,1.0,50\n");
+        assert!(message.contains("validation-128.csv") && message.contains("expected 2 epochs"), "{message}");
+        let message = refusal("app/validation-128.csv", "progress,grad_sqr,grad_var\n100,NaN,50\n200,1,1\n");
+        assert!(message.starts_with("DIR/app/validation-128.csv:2") && message.contains("grad_sqr"), "{message}");
+        let message = refusal("app/validation-0.csv", VALIDATION);
+        assert!(message.contains("validation-0.csv") && message.contains("batch size"), "{message}");
+        let message = refusal("app/validation-64.csv", "progress,grad_sqr,grad_var\n200,1,50\n100,1,50\n");
+        assert!(message.starts_with("DIR/app/validation-64.csv:3"), "epochs that end before they begin: {message}");
+    }
+
+    #[test]
+    fn an_unknown_kind_of_gpu_is_refused() {
+        let header = "app,num_nodes,num_replicas,local_bsz,step_time,sync_time,gpu\n";
+        let message = refusal("interp_large_shapes.csv", &format!("{header}app,1,4,32,0.2,0.1,tpu\n"));
+        assert!(message.starts_with("DIR/interp_large_shapes.csv:2") && message.contains("tpu"), "{message}");
+        let message = read("1x4 tpu", &[]).unwrap_err();
+        assert!(message.contains("cluster's kinds of GPU, found none"), "{message}");
+    }
 }
