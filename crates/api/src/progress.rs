@@ -21,7 +21,7 @@ pub struct ProgressReport {
     pub steps: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epoch: Option<f64>,
-    /// Mean time of a step since the last report, with the exchange of gradients.
+    /// Mean time of a whole step since the last report: all its passes, and the exchange of gradients.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step_seconds: Option<f64>,
     /// Mean time of one forward and backward pass without the exchange.

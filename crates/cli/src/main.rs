@@ -52,7 +52,7 @@ enum Command {
     /// The nodes of the service
     #[command(subcommand)]
     Node(command::node::Node),
-    /// See how policies differ on a realistic workload; needs no files and no network
+    /// Watch real jobs being scheduled on this machine, or with --sim how policies differ; needs no files and no network
     Demo(command::demo::Demo),
     /// Simulate a workload on a cluster
     #[command(subcommand)]

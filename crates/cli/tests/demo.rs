@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 fn moira(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_moira"));
     command.args(arguments).env("NO_COLOR", "1").stdout(Stdio::piped()).stderr(Stdio::piped());
-    for variable in ["RANK", "WORLD_SIZE", "MOIRA_CHECKPOINT_DIR", "MOIRA_PROGRESS_FILE", "MOIRA_BATCH_SIZE"] {
+    for variable in ["RANK", "WORLD_SIZE", "MOIRA_CHECKPOINT_DIR", "MOIRA_PROGRESS_FILE", "MOIRA_LOCAL_BATCH"] {
         command.env_remove(variable);
     }
     command
@@ -82,8 +82,7 @@ fn an_interrupted_demonstration_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let demo = moira(&["demo", "--jobs", "3"]).env("TMPDIR", folder.path()).spawn().unwrap();
     let until = Instant::now() + Duration::from_secs(60);
-    let training = || processes_of(" trainer ").iter().any(|line| line.contains("--steps"));
-    while !training() {
+    while processes_of(folder.path().to_str().unwrap()).is_empty() {
         assert!(Instant::now() < until, "no job came up");
         std::thread::sleep(Duration::from_millis(50));
     }
@@ -109,7 +108,7 @@ fn a_training_lowers_its_loss_and_says_how_it_goes() {
     let last = reports(folder.path()).pop().unwrap();
     assert!(last["steps"].as_u64() >= Some(2000) && last["checkpoint"]["steps"] == last["steps"], "{last}");
     assert!(last["step_seconds"].as_f64() >= last["compute_seconds"].as_f64(), "{last}");
-    assert!(last["noise"]["var"].as_f64() > Some(0.0) && last["noise"]["sqr"].as_f64() > Some(0.0), "{last}");
+    assert!(last["noise"]["var"].as_f64() > Some(0.0), "{last}");
 }
 
 #[test]
@@ -143,6 +142,8 @@ fn two_workers_come_as_far_as_one() {
     };
     let (second, first) = (worker("1"), worker("0"));
     let together = last_loss(&text(&first.wait_with_output().unwrap()));
+    let noise = &reports(folder.path())[0]["noise"];
+    assert!(noise["sqr"].as_f64() > Some(0.0) && noise["var"].as_f64() > Some(0.0), "{noise}");
     assert!(second.wait_with_output().unwrap().status.success());
     assert!((together / alone - 1.0).abs() < 0.1, "alone {alone}, together {together}");
 }

@@ -124,7 +124,10 @@ impl State {
         };
         match event {
             Event::RunStarted { run } => matches!(current(run), Some(Phase::Starting { .. })),
-            Event::RunProgressed { run, .. } => matches!(current(run), Some(Phase::Running { .. })),
+            // What it says while it is being stopped counts too.
+            Event::RunProgressed { run, .. } => {
+                matches!(current(run), Some(Phase::Running { .. } | Phase::Stopping { .. }))
+            }
             Event::RunStopped { run, .. } => matches!(current(run), Some(Phase::Stopping { .. })),
             Event::RunFinished { run } | Event::RunFailed { run, .. } => current(run).is_some_and(|phase| {
                 matches!(phase, Phase::Starting { .. } | Phase::Running { .. } | Phase::Stopping { .. })

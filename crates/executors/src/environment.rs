@@ -124,7 +124,7 @@ fn own(order: &LaunchOrder, place: &WorkerPlace, around: Surroundings<'_>) -> Va
         (TOKEN_VARIABLE, around.token.to_string()),
     ]);
     if let Some(tuning) = order.tuning {
-        all.insert("MOIRA_BATCH_SIZE".into(), tuning.local.to_string());
+        all.insert("MOIRA_LOCAL_BATCH".into(), tuning.local.to_string());
         all.insert("MOIRA_ACCUMULATION".into(), tuning.accumulations.to_string());
     }
     all

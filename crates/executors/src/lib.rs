@@ -55,8 +55,13 @@ pub trait Executor: Send {
     fn stop(&mut self, run: Run, grace: Span) -> Result<(), ExecutorError>;
     /// Tells a run its new batch size, without a restart.
     fn retune(&mut self, run: Run, tuning: Tuning) -> Result<(), ExecutorError>;
+    /// What was told of the run's progress up to here is on record: after a restart telling goes on from there.
+    fn bookmark(&mut self, run: Run, upto: u64) -> Result<(), ExecutorError>;
     /// What really runs, and what has ended and was not settled.
     fn survey(&mut self) -> Result<Vec<Sighting>, ExecutorError>;
+    /// What a run has reported beyond its bookmark; of very much, the latest. For runs that ended while nobody listened:
+    /// their end must not be heard before what they last said.
+    fn last_words(&mut self, run: Run) -> Result<Vec<String>, ExecutorError>;
     /// The end of the run is on record: surveys no longer show it. Its logs stay.
     fn settle(&mut self, run: Run) -> Result<(), ExecutorError>;
 }
@@ -141,8 +146,8 @@ pub enum Stage {
     Ended(Ending),
 }
 
-/// What an executor has seen. `Started` and `Ended` may come again after the service restarted, until the run is
-/// settled.
+/// What an executor has seen. After the service restarted, `Started` and `Ended` may come again until the run is settled,
+/// and `Progress` from the bookmark on; an end comes after all else.
 #[derive(Debug, Clone, PartialEq)]
 pub enum News {
     Started {
@@ -156,6 +161,11 @@ pub enum News {
     Progress {
         run: Run,
         lines: Vec<String>,
+    },
+    /// All lines of the progress file up to this byte have been told: see [`Executor::bookmark`].
+    Told {
+        run: Run,
+        upto: u64,
     },
     Usage {
         run: Run,

@@ -18,8 +18,9 @@ use rustix::process::Signal;
 
 use crate::assignment::{Assignment, WorkerAssignment, new_token};
 use crate::environment::{Surroundings, environment};
-use crate::lost::{end_if_lost, is_supervised};
+use crate::lost::{end_if_lost, end_if_never_held, is_supervised};
 use crate::news::{self, Listener};
+use crate::progress::Progress;
 use crate::run_dir::{RunDir, StopNote, checkpoint_dir, make_checkpoint_dir, make_data_dir};
 use crate::watch::{Shared, Watch};
 use crate::{CpuLimit, Enforcement, Executor, ExecutorError, LaunchOrder, Machine, News, Sighting, Stage};
@@ -200,7 +201,7 @@ impl Local {
             .stderr(errors)
             .spawn()
             .map_err(|source| ExecutorError::Supervisor { run, source })?;
-        self.shared.adopt(child);
+        self.shared.adopt(dir.clone(), child);
         Ok(())
     }
 }
@@ -222,7 +223,10 @@ impl Executor for Local {
             }
             dir.write_assignment(&assignment)?;
         }
-        self.start_supervisor(run, &dir)
+        match self.start_supervisor(run, &dir) {
+            Err(error) if end_if_never_held(&dir, &error.to_string())? => Err(error),
+            _ => Ok(()),
+        }
     }
 
     fn stop(&mut self, run: Run, grace: Span) -> Result<(), ExecutorError> {
@@ -252,6 +256,11 @@ impl Executor for Local {
         }
     }
 
+    fn bookmark(&mut self, run: Run, upto: u64) -> Result<(), ExecutorError> {
+        let dir = RunDir::of(&self.data_dir, run);
+        if dir.exists() { dir.write_bookmark(upto) } else { Ok(()) }
+    }
+
     fn survey(&mut self) -> Result<Vec<Sighting>, ExecutorError> {
         let sighting = |(run, dir): (Run, RunDir)| {
             end_if_lost(&dir)?;
@@ -263,6 +272,12 @@ impl Executor for Local {
             Ok(Sighting { run, stage })
         };
         RunDir::all(&self.data_dir)?.into_iter().map(sighting).collect()
+    }
+
+    fn last_words(&mut self, run: Run) -> Result<Vec<String>, ExecutorError> {
+        let dir = RunDir::of(&self.data_dir, run);
+        let path = dir.file("progress.jsonl");
+        Progress::resume(&dir.bookmark()).last(&path).map_err(ExecutorError::file("read", &path))
     }
 
     fn settle(&mut self, run: Run) -> Result<(), ExecutorError> {

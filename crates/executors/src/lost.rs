@@ -1,4 +1,5 @@
-//! Runs whose supervisor died without writing down an end: killed, or gone with a crash of the machine.
+//! Runs whose supervisor died without writing down an end: killed, or gone with a crash of the machine, before or after
+//! it held the run.
 
 use std::time::Duration;
 
@@ -43,5 +44,19 @@ pub(crate) fn end_if_lost(dir: &RunDir) -> Result<bool, ExecutorError> {
         trouble: Some("its supervisor was lost".into()),
         usage: dir.usage()?.unwrap_or_default(),
     })?;
+    Ok(true)
+}
+
+/// If no supervisor has ever held the run: writes down that it is over, so that none that comes late begins it. True if
+/// so.
+pub(crate) fn end_if_never_held(dir: &RunDir, trouble: &str) -> Result<bool, ExecutorError> {
+    if !dir.exists() {
+        return Ok(false);
+    }
+    let Some(_lock) = dir.try_lock()? else { return Ok(false) };
+    if dir.supervisor()?.is_some() || dir.has_ended() {
+        return Ok(false);
+    }
+    dir.write_ending(&Ending { trouble: Some(trouble.into()), ..Ending::default() })?;
     Ok(true)
 }

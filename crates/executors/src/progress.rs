@@ -20,14 +20,14 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Where the last service left off: lines it has handed on are not handed on again.
+    /// Where the last service left off: lines it has put on record are not handed on again.
     pub(crate) fn resume(note: &Path) -> Progress {
         let offset = fs::read_to_string(note).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0);
         Progress { offset, is_skipping: false }
     }
 
-    pub(crate) fn remember(&self, note: &Path) -> io::Result<()> {
-        fs::write(note, self.offset.to_string())
+    pub(crate) fn offset(&self) -> u64 {
+        self.offset
     }
 
     /// The next lines; none if there are no whole ones yet.
@@ -46,6 +46,19 @@ impl Progress {
         let (lines, taken) = self.split(&piece, path);
         self.offset += taken as u64;
         Ok(lines)
+    }
+
+    /// All lines to the end of the file; of more than are handled at a time, the last.
+    pub(crate) fn last(mut self, path: &Path) -> io::Result<Vec<String>> {
+        let mut last = Vec::new();
+        loop {
+            let before = self.offset;
+            last.append(&mut self.next(path)?);
+            last.drain(..last.len().saturating_sub(MOST_LINES));
+            if self.offset == before {
+                return Ok(last);
+            }
+        }
     }
 
     fn split(&mut self, piece: &[u8], path: &Path) -> (Vec<String>, usize) {
@@ -91,7 +104,7 @@ mod tests {
         let mut progress = Progress::resume(&note);
         assert_eq!(progress.next(&path).unwrap(), ["one", "two"]);
         assert!(progress.next(&path).unwrap().is_empty());
-        progress.remember(&note).unwrap();
+        fs::write(&note, progress.offset().to_string()).unwrap();
         File::options().append(true).open(&path).unwrap().write_all(b"ee\n").unwrap();
         assert_eq!(Progress::resume(&note).next(&path).unwrap(), ["three"]);
     }
@@ -114,5 +127,15 @@ mod tests {
         let mut progress = Progress::default();
         assert_eq!(progress.next(&path).unwrap().len(), MOST_LINES);
         assert_eq!(progress.next(&path).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn of_many_lines_that_were_never_told_the_last_are() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("progress.jsonl");
+        fs::write(&path, format!("{}end\n", "line\n".repeat(3 * MOST_LINES))).unwrap();
+        let last = Progress::default().last(&path).unwrap();
+        assert_eq!((last.len(), last.last().map(String::as_str)), (MOST_LINES, Some("end")));
+        assert!(Progress::default().last(&dir.path().join("none")).unwrap().is_empty());
     }
 }

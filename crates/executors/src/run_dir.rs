@@ -38,7 +38,7 @@ pub(crate) struct StopNote {
 /// A tuning in the words of the progress protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 struct TuningNote {
-    batch_size: u32,
+    local_batch: u32,
     accumulation: u32,
 }
 
@@ -165,6 +165,15 @@ impl RunDir {
         write(&self.file("usage.json"), usage)
     }
 
+    /// How far the progress file is on record.
+    pub(crate) fn bookmark(&self) -> PathBuf {
+        self.file("progress.read")
+    }
+
+    pub(crate) fn write_bookmark(&self, upto: u64) -> Result<(), ExecutorError> {
+        write(&self.bookmark(), &upto)
+    }
+
     pub(crate) fn stop_note(&self) -> Result<Option<StopNote>, ExecutorError> {
         read(&self.file("stop.json"))
     }
@@ -174,7 +183,7 @@ impl RunDir {
     }
 
     pub(crate) fn write_tuning(&self, tuning: Tuning, account: Option<&Account>) -> Result<(), ExecutorError> {
-        let note = TuningNote { batch_size: tuning.local, accumulation: tuning.accumulations };
+        let note = TuningNote { local_batch: tuning.local, accumulation: tuning.accumulations };
         let path = self.file("tuning.json");
         let fresh = self.file("tuning.json.new");
         write(&fresh, &note)?;

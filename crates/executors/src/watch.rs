@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use cluster::Run;
 
-use crate::lost::end_if_lost;
+use crate::lost::{end_if_lost, end_if_never_held};
 use crate::news::Listener;
 use crate::progress::Progress;
 use crate::run_dir::RunDir;
@@ -25,18 +25,20 @@ const MOST_PIECES: u32 = 16;
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     pub(crate) is_closing: AtomicBool,
-    supervisors: Mutex<Vec<Child>>,
+    supervisors: Mutex<Vec<(RunDir, Child)>>,
 }
 
 impl Shared {
     /// A child that has ended stays in the process table until it is waited for.
-    pub(crate) fn adopt(&self, supervisor: Child) {
-        self.supervisors.lock().unwrap_or_else(PoisonError::into_inner).push(supervisor);
+    pub(crate) fn adopt(&self, dir: RunDir, supervisor: Child) {
+        self.supervisors.lock().unwrap_or_else(PoisonError::into_inner).push((dir, supervisor));
     }
 
-    fn reap(&self) {
+    /// The runs whose supervisor has ended.
+    fn reap(&self) -> Vec<RunDir> {
         let mut supervisors = self.supervisors.lock().unwrap_or_else(PoisonError::into_inner);
-        supervisors.retain_mut(|supervisor| matches!(supervisor.try_wait(), Ok(None)));
+        let ended = supervisors.extract_if(.., |(_, supervisor)| !matches!(supervisor.try_wait(), Ok(None)));
+        ended.map(|(dir, _)| dir).collect()
     }
 }
 
@@ -85,7 +87,11 @@ impl Watch {
             } else {
                 Ok(())
             };
-            self.shared.reap();
+            for dir in self.shared.reap() {
+                if let Err(error) = end_if_never_held(&dir, "its supervisor ended before it held the run") {
+                    tracing::warn!(%error, "cannot look after a run");
+                }
+            }
             for outcome in [looked, rounded] {
                 match outcome {
                     Ok(()) => {}
@@ -118,7 +124,7 @@ impl Watch {
         let known = self.known.entry(run).or_insert_with(|| Known {
             has_started: false,
             has_ended: false,
-            progress: Progress::resume(&dir.file("progress.read")),
+            progress: Progress::resume(&dir.bookmark()),
             usage: None,
         });
         if known.has_ended {
@@ -129,7 +135,9 @@ impl Watch {
         if has_started && !std::mem::replace(&mut known.has_started, true) {
             self.news.send(News::Started { run })?;
         }
-        forward_progress(run, dir, known, &self.news)?;
+        if !forward_progress(run, dir, known, &self.news)? {
+            return Ok(());
+        }
         let usage = ending.as_ref().map_or_else(|| dir.usage(), |ending| Ok(Some(ending.usage)))?;
         if let Some(usage) = usage.filter(|usage| Some(*usage) != known.usage) {
             known.usage = Some(usage);
@@ -143,18 +151,22 @@ impl Watch {
     }
 }
 
-fn forward_progress(run: Run, dir: &RunDir, known: &mut Known, news: &Sender<News>) -> Result<(), Trouble> {
+/// Hands on what a run has newly reported; false if that was not all.
+fn forward_progress(run: Run, dir: &RunDir, known: &mut Known, news: &Sender<News>) -> Result<bool, Trouble> {
     let path = dir.file("progress.jsonl");
-    let note = dir.file("progress.read");
     for _ in 0..MOST_PIECES {
+        let before = known.progress.offset();
         let lines = known.progress.next(&path).map_err(ExecutorError::file("read", &path))?;
-        if lines.is_empty() {
-            break;
+        let upto = known.progress.offset();
+        if !lines.is_empty() {
+            news.send(News::Progress { run, lines })?;
         }
-        news.send(News::Progress { run, lines })?;
-        known.progress.remember(&note).map_err(ExecutorError::file("write", &note))?;
+        if upto == before {
+            return Ok(true);
+        }
+        news.send(News::Told { run, upto })?;
     }
-    Ok(())
+    Ok(false)
 }
 
 impl From<ExecutorError> for Trouble {

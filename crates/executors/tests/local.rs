@@ -342,6 +342,7 @@ fn a_stop_right_after_the_launch_is_not_lost() {
 fn an_order_whose_service_crashed_before_the_supervisor_can_be_stopped() {
     let mut bench = Bench::new();
     bench.run(&gang("true", 1));
+    bench.crash();
     for file in ["supervisor.json", "exit.json", "started"] {
         fs::remove_file(bench.file(file)).unwrap();
     }
@@ -445,7 +446,7 @@ fn every_worker_has_the_environment_of_its_rank_and_nothing_of_the_service() {
     };
     let ranks = ["RANK", "LOCAL_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MOIRA_NODE_RANK"];
     assert_eq!((shown(&ranks, &first), shown(&ranks, &second)), ("0 0 0 2 1 0".into(), "1 0 1 2 1 1".into()));
-    let own = ["MOIRA_DEVICES", "OMP_NUM_THREADS", "MOIRA_BATCH_SIZE", "MOIRA_ACCUMULATION", "MINE"];
+    let own = ["MOIRA_DEVICES", "OMP_NUM_THREADS", "MOIRA_LOCAL_BATCH", "MOIRA_ACCUMULATION", "MINE"];
     assert_eq!((shown(&own, &first), shown(&own, &second)), ("slow:1 1 32 1 a b".into(), "fast:0 2 32 1 a b".into()));
     assert_eq!(first["MASTER_PORT"], second["MASTER_PORT"]);
     assert!(!first.contains_key("CARGO_MANIFEST_DIR") && std::env::var_os("CARGO_MANIFEST_DIR").is_some());
@@ -469,8 +470,16 @@ fn progress_and_a_new_tuning_go_to_and_fro() {
     };
     assert_eq!(next(&mut bench), ["{\"step\":1}"]);
     bench.restart();
+    assert_eq!(next(&mut bench), ["{\"step\":1}"], "nobody said that it is on record");
+    let upto = bench.wait_for("how far", |news| match news {
+        News::Told { upto, .. } => Some(upto),
+        _ => None,
+    });
+    bench.local().bookmark(RUN, upto).unwrap();
+    assert!(bench.local().last_words(RUN).unwrap().is_empty());
+    bench.restart();
     bench.local().retune(RUN, Tuning { local: 64, accumulations: 1 }).unwrap();
-    assert_eq!(next(&mut bench), ["{\"batch_size\":64,\"accumulation\":1}"]);
+    assert_eq!(next(&mut bench), ["{\"local_batch\":64,\"accumulation\":1}"]);
 }
 
 #[test]
@@ -569,6 +578,19 @@ fn a_user_who_may_have_no_more_processes_cannot_fork() {
     let ending = bench.run(&order(Program { account: Some(nobody()), limits, ..program("/bin/true; exit 0") }, 1));
     assert_eq!((ending.started, ending.exit_code()), (true, Some(2)));
     assert!(bench.log(0).contains("fork"), "{}", bench.log(0));
+}
+
+#[test]
+fn a_run_whose_supervisor_cannot_be_started_is_over_and_can_be_settled() {
+    let mut bench = Bench::new();
+    bench.reopen_with(vec!["/no/such/supervisor".into()]);
+    let refused = bench.local().launch(&gang("true", 1)).unwrap_err();
+    assert_eq!(refused.to_string(), "cannot start the supervisor of run 7/0");
+    let [Sighting { stage: Stage::Ended(ending), .. }] = &bench.local().survey().unwrap()[..] else {
+        panic!("nobody may start it later")
+    };
+    assert!(!ending.started && ending.exit_code().is_none());
+    bench.local().settle(RUN).unwrap();
 }
 
 #[test]

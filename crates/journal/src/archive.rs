@@ -64,8 +64,14 @@ struct Line {
 pub(crate) struct Writing {
     path: PathBuf,
     partial: PathBuf,
-    gz: GzEncoder<BufWriter<File>>,
+    gz: Compressing,
 }
+
+/// Gathered before it is compressed: a line is written in many small pieces, and the encoder clears its whole buffer for
+/// each piece it is given.
+type Compressing = BufWriter<GzEncoder<BufWriter<File>>>;
+
+const GATHERED: usize = 256 << 10;
 
 impl Writing {
     pub(crate) fn start(path: PathBuf) -> Result<Writing, JournalError> {
@@ -75,6 +81,7 @@ impl Writing {
         let partial = path.with_extension("partial");
         let file = File::create(&partial).map_err(JournalError::io("write the archive", &partial))?;
         let gz = GzEncoder::new(BufWriter::new(file), Compression::fast());
+        let gz = BufWriter::with_capacity(GATHERED, gz);
         Ok(Writing { path, partial, gz })
     }
 
@@ -102,8 +109,9 @@ impl Writing {
     }
 }
 
-fn settle(gz: GzEncoder<BufWriter<File>>, partial: &Path) -> Result<(), JournalError> {
+fn settle(gz: Compressing, partial: &Path) -> Result<(), JournalError> {
     let writing = || JournalError::io("write the archive", partial);
+    let gz = gz.into_inner().map_err(|error| writing()(error.into_error()))?;
     let file = gz.finish().map_err(writing())?.into_inner().map_err(|error| writing()(error.into_error()))?;
     file.sync_all().map_err(writing())
 }

@@ -37,8 +37,7 @@ impl Journal {
         if let Some(archive) = &archive {
             self.write_archive(archive, start)?;
         }
-        let snapshot = Snapshot { upto, text: snapshot.into() };
-        if let Err(error) = replace(&mut self.connection, archive.as_slice(), &snapshot, end) {
+        if let Err(error) = replace(&mut self.connection, archive.as_slice(), snapshot, end) {
             return Err(self.failed("compact", error));
         }
         self.upto = upto;
@@ -48,7 +47,7 @@ impl Journal {
 
     /// Takes over a snapshot and archives from another journal, before any entry is appended.
     pub(crate) fn adopt(&mut self, snapshot: &Snapshot, end: Link, archives: &[Archive]) -> Result<(), JournalError> {
-        if let Err(error) = replace(&mut self.connection, archives, snapshot, end) {
+        if let Err(error) = replace(&mut self.connection, archives, &snapshot.text, end) {
             return Err(self.failed("compact", error));
         }
         self.upto = end.seq;
@@ -103,7 +102,8 @@ fn put_aside(path: &Path) -> Result<(), JournalError> {
     fs::rename(path, &aside).map_err(JournalError::io("put aside the stray archive", path))
 }
 
-fn replace(connection: &mut Connection, archives: &[Archive], snapshot: &Snapshot, end: Link) -> rusqlite::Result<()> {
+/// The snapshot may be large, so it is not copied on the way.
+fn replace(connection: &mut Connection, archives: &[Archive], snapshot: &str, end: Link) -> rusqlite::Result<()> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     for archive in archives {
         transaction.execute(
@@ -113,8 +113,8 @@ fn replace(connection: &mut Connection, archives: &[Archive], snapshot: &Snapsho
     }
     transaction.execute(
         "INSERT OR REPLACE INTO snapshot (one, upto, text, link, seal) VALUES (1, ?1, ?2, ?3, ?4)",
-        params![signed(snapshot.upto), snapshot.text, end.check.0, end.seal(&snapshot.text).0],
+        params![signed(end.seq), snapshot, end.check.0, end.seal(snapshot).0],
     )?;
-    transaction.execute("DELETE FROM entries WHERE seq <= ?1", [signed(snapshot.upto)])?;
+    transaction.execute("DELETE FROM entries WHERE seq <= ?1", [signed(end.seq)])?;
     transaction.commit()
 }

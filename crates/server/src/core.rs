@@ -122,6 +122,13 @@ impl Core {
         Ok(())
     }
 
+    /// Puts on record once more which policy decides.
+    pub(crate) fn choose_again(&mut self, now: Time, step: &mut Step) {
+        let config =
+            PolicyConfig::from_text(self.engine.state().policy()).expect("the policy in force was built before");
+        self.use_policy(now, &config, step).expect("the policy in force was allowed before");
+    }
+
     /// Puts what the core says on record, and returns the claims that ended by it.
     fn record(&mut self, now: Time, events: Vec<Event>, step: &mut Step) -> Vec<ClaimId> {
         let mut ended = Vec::new();
@@ -181,13 +188,13 @@ impl Core {
     fn hear(&mut self, now: Time, news: News, step: &mut Step, inputs: &mut Vec<Input>) {
         match news {
             News::Started { run } => inputs.push(Input::Report(Event::RunStarted { run })),
-            News::Usage { .. } => {}
+            News::Usage { .. } | News::Told { .. } => {}
             News::Progress { run, lines } => {
                 for line in lines {
                     match ProgressReport::parse_line(&line) {
                         Ok(report) => self.reported(now, run, report, step, inputs),
                         Err(fault) => {
-                            tracing::warn!(job = %self.ledger.id(run.claim), %fault, "a progress line is passed over")
+                            tracing::warn!(job = %self.ledger.id(run.claim), %fault, "a progress line is passed over");
                         }
                     }
                 }
@@ -215,7 +222,8 @@ impl Core {
         let starting = matches!(claim.phase, Phase::Starting { .. });
         let code = ending.exit_code();
         // Nobody saw how it ended, or it never came as far as its own workers.
-        let lost = code.is_none() && (ending.started || ending.exits.is_empty());
+        let nobody_seen = ending.exits.iter().all(|exit| exit.as_code().is_none());
+        let lost = code.is_none() && (ending.started || nobody_seen);
         let verdict = match code {
             _ if lost => failed(FailureCause::Mishap),
             Some(0) => Event::RunFinished { run },
@@ -401,12 +409,7 @@ fn is_current(state: &State, run: Run) -> bool {
 }
 
 /// What a report means in the terms of the core; what it does not say is as it was known.
-fn step_report(
-    state: &State,
-    claim: ClaimId,
-    known: Option<&ProgressReport>,
-    report: &ProgressReport,
-) -> StepReport {
+fn step_report(state: &State, claim: ClaimId, known: Option<&ProgressReport>, report: &ProgressReport) -> StepReport {
     let books = state.books();
     let claim = books.claim(claim);
     let shape = claim.holds().map(|holds| holds.placement.shape(&books.cluster));
@@ -415,13 +418,7 @@ fn step_report(
         let replicas = adaptation.zip(shape.kind).and_then(|(known, kind)| known.replicas(kind, shape.workers));
         replicas.unwrap_or(shape.workers)
     });
-    let steps = report.step_seconds.zip(report.local_batch).map(|(step_secs, local_batch)| Observation {
-        nodes: shape.map_or(1, |shape| shape.nodes),
-        replicas,
-        local_batch,
-        accumulation_secs: report.compute_seconds.unwrap_or(step_secs).min(step_secs),
-        step_secs,
-    });
+    let steps = observation(report, shape.map_or(1, |shape| shape.nodes), replicas);
     StepReport {
         done: report.steps.or(known.and_then(|known| known.steps)).unwrap_or(claim.progress.done),
         epoch: report
@@ -431,6 +428,16 @@ fn step_report(
         steps,
         noise: report.noise.map(|noise| GradientNoise { sqr: noise.sqr, var: noise.var }),
     }
+}
+
+/// The steps a report tells of, if it says enough. A job times whole steps; what is learnt from is the last pass of one,
+/// after which gradients are exchanged, and the passes before it without that.
+fn observation(report: &ProgressReport, nodes: u32, replicas: u32) -> Option<Observation> {
+    let (whole, local_batch) = report.step_seconds.zip(report.local_batch)?;
+    let before = f64::from(report.accumulation.unwrap_or(0));
+    let accumulation_secs = report.compute_seconds.unwrap_or(whole).min(whole / (before + 1.0));
+    let step_secs = whole - before * accumulation_secs;
+    Some(Observation { nodes, replicas, local_batch, accumulation_secs, step_secs })
 }
 
 /// What a job is to do from now on.
@@ -545,5 +552,28 @@ mod tests {
         core.step(Time::from_secs(5), Vec::new(), vec![News::Started { run: next }]);
         says(&mut core, 6, next, &[r#"{"loss": 0.5}"#]);
         assert_eq!(done(&core), 100);
+    }
+
+    #[test]
+    fn a_supervisor_that_is_lost_while_workers_start_is_no_failure_of_the_job() {
+        let (core, run) = running();
+        let lost = Ending { exits: vec![Exit::default(); 2], trouble: Some("lost".into()), ..Ending::default() };
+        let mishap = Event::RunFailed { run, why: FailureCause::Mishap, done: 0 };
+        assert_eq!(core.verdict(run, &lost), [mishap]);
+        let killed = Exit { code: None, signal: Some(9) };
+        let late = Ending { exits: vec![killed, killed], trouble: Some("not up in time".into()), ..Ending::default() };
+        assert_eq!(core.verdict(run, &late), [Event::RunFailed { run, why: FailureCause::Crash, done: 0 }]);
+    }
+
+    #[test]
+    fn passes_that_only_accumulate_are_not_part_of_the_step_that_is_learnt_from() {
+        let seen = |line: &str| {
+            let seen = observation(&ProgressReport::parse_line(line).unwrap(), 1, 2).unwrap();
+            (seen.accumulation_secs, seen.step_secs)
+        };
+        assert_eq!(seen(r#"{"step_seconds": 1, "compute_seconds": 0.75, "local_batch": 8}"#), (0.75, 1.0));
+        let passes = r#"{"step_seconds": 2.5, "compute_seconds": 0.75, "local_batch": 8, "accumulation": 2}"#;
+        assert_eq!(seen(passes), (0.75, 1.0));
+        assert_eq!(seen(r#"{"step_seconds": 3, "local_batch": 8, "accumulation": 2}"#), (1.0, 1.0));
     }
 }

@@ -87,6 +87,10 @@ impl Ledger {
         self.jobs.len()
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.jobs.is_empty()
+    }
+
     pub fn job(&self, claim: ClaimId) -> Option<&Job> {
         self.jobs.get(claim.0 as usize)
     }

@@ -19,6 +19,7 @@ use crate::clock::Clock;
 use crate::core::{Ask, Core, Reply};
 use crate::error::ServerError;
 use crate::fact::{Caller, Fact};
+use crate::image::Image;
 use crate::replica::Replica;
 
 /// Where facts are kept before anything is done about them.
@@ -108,6 +109,8 @@ impl Live {
     pub fn run(mut self, inbox: &Receiver<Message>, clock: Clock) -> Result<(), ServerError> {
         self.reconcile(clock.now())?;
         loop {
+            // What is still to be heard must not wait for something else to happen.
+            let patience = self.patience(&clock);
             let mut calls = Vec::new();
             let mut news = std::mem::take(&mut self.unheard);
             let mut leave = false;
@@ -116,7 +119,7 @@ impl Live {
                 Message::News(heard) => news.push(heard),
                 Message::Leave => leave = true,
             };
-            match inbox.recv_timeout(self.patience(&clock)) {
+            match inbox.recv_timeout(patience) {
                 Ok(message) => {
                     take(message);
                     inbox.try_iter().take(LARGEST_BATCH).for_each(take);
@@ -160,7 +163,11 @@ impl Live {
         let (asks, waiting): (Vec<_>, Vec<_>) =
             calls.into_iter().map(|(caller, ask, reply)| ((caller, ask), reply)).unzip();
         let began = std::time::Instant::now();
-        let step = self.core.step(now, asks, news.clone());
+        let mut step = self.core.step(now, asks, news.clone());
+        if step.facts.is_empty() && waiting.is_empty() && self.replica.read().trouble.is_some() {
+            // Whether the journal can be written again shows only when something is written.
+            self.core.choose_again(now, &mut step);
+        }
         self.replica.measures.decided(&step.facts, self.core.ledger.decisions(), began.elapsed());
         if !step.facts.is_empty() {
             let texts: Vec<String> = step.facts.iter().map(text_of).collect();
@@ -183,6 +190,13 @@ impl Live {
                 self.carry_out(command);
             }
         }
+        for heard in news {
+            if let News::Told { run, upto } = heard
+                && let Err(error) = self.executor.bookmark(run, upto)
+            {
+                tracing::warn!(run = %name(run), %error, "what it reported will be heard again after a restart");
+            }
+        }
         for run in step.settled {
             if let Err(error) = self.executor.settle(run) {
                 tracing::warn!(run = %name(run), %error, "a run that has ended could not be put away");
@@ -193,12 +207,17 @@ impl Live {
 
     fn show(&self, now: Time, facts: Vec<Fact>, last: u64) {
         let before = self.replica.read().ledger.decisions();
+        let orders = facts.iter().filter(|fact| matches!(fact, Fact::Core(Event::Issued(_)))).count();
         self.replica.apply(now, facts, last);
         let shown = self.replica.read();
         let decision = shown.ledger.decisions();
         if decision > before {
             let claims = shown.state.books().claims();
-            tracing::debug!(decision, seq = last, live = claims.live_count(), "decided");
+            let live = claims.live_count();
+            match orders {
+                0 => tracing::debug!(decision, seq = last, live, "decided: nothing changes"),
+                _ => tracing::info!(decision, seq = last, live, orders, "decided"),
+            }
         }
         let recovered = shown.trouble.is_some();
         drop(shown);
@@ -234,8 +253,9 @@ impl Live {
                 let order = self.order(*run, allotment, *tuning, *until);
                 let launched = self.executor.launch(&order);
                 if let Err(error) = launched {
-                    tracing::error!(run = %name(*run), %error, "cannot launch");
-                    let ending = Ending { trouble: Some(error.to_string()), ..Ending::default() };
+                    let trouble = with_cause(&error);
+                    tracing::error!(run = %name(*run), error = trouble, "cannot launch");
+                    let ending = Ending { trouble: Some(trouble), ..Ending::default() };
                     self.unheard.push(News::Ended { run: *run, ending });
                 }
                 Ok(())
@@ -284,14 +304,13 @@ impl Live {
     fn reconcile(&mut self, now: Time) -> Result<(), ServerError> {
         let seen: BTreeMap<Run, Stage> =
             self.executor.survey()?.into_iter().map(|Sighting { run, stage }| (run, stage)).collect();
-        let mut news = Vec::new();
-        let mut again = Vec::new();
+        let (mut news, mut again, mut ended) = (Vec::new(), Vec::new(), Vec::new());
         for claim in self.core.engine.state().books().claims().live() {
             let run = claim.run();
             let grace = self.settings.grace;
             match (&claim.phase, seen.get(&run)) {
                 (Phase::Waiting | Phase::Ended { .. }, _) => {}
-                (_, Some(Stage::Ended(ending))) => news.push(News::Ended { run, ending: ending.clone() }),
+                (_, Some(Stage::Ended(ending))) => ended.push((run, ending.clone())),
                 (Phase::Starting { holds, until }, None | Some(Stage::Starting)) => {
                     let (allotment, tuning, until) =
                         (holds.clone(), claim.tuning, (*until).max(now + Span::from_secs(10)));
@@ -308,6 +327,10 @@ impl Live {
                 (Phase::Running { .. }, Some(_)) => {}
                 (Phase::Stopping { .. }, Some(_)) => again.push(Command::Stop { run, grace }),
             }
+        }
+        for (run, ending) in ended {
+            news.push(News::Progress { run, lines: self.executor.last_words(run)? });
+            news.push(News::Ended { run, ending });
         }
         let unknown = seen.into_iter().filter(|(run, _)| !self.is_held(*run)).collect::<Vec<_>>();
         for (run, stage) in unknown {
@@ -339,10 +362,10 @@ impl Store for journal::Journal {
         if shown.seq - self.compacted() <= more_than {
             return Ok(());
         }
-        let image = crate::image::Image { state: shown.state.clone(), ledger: shown.ledger.clone() };
+        let text = Image::text_of(&shown.state, &shown.ledger);
         let upto = shown.seq;
         drop(shown);
-        journal::Journal::compact(self, upto, &image.to_text()).map(drop)
+        journal::Journal::compact(self, upto, &text).map(drop)
     }
 }
 
@@ -353,6 +376,11 @@ const WORTH_COMPACTING_WHEN_IDLE: u64 = 400_000;
 
 pub(crate) fn text_of(fact: &Fact) -> String {
     serde_json::to_string(fact).expect("facts are made of numbers, words and lists")
+}
+
+/// An error and what brought it about, in one line.
+fn with_cause(error: &dyn std::error::Error) -> String {
+    error.source().map_or_else(|| error.to_string(), |cause| format!("{error}: {}", with_cause(cause)))
 }
 
 fn name(run: Run) -> String {

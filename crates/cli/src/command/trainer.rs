@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::Args;
+use cluster::Span;
 use perf::{LearningRateRule, StepNorms};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
@@ -63,6 +64,9 @@ enum End {
 }
 
 impl Trainer {
+    /// How often it tells how it goes.
+    pub(crate) const REPORTS_EVERY: Span = Span::from_secs(1);
+
     pub(crate) fn run(self) -> Result<(), Failure> {
         let stop = Arc::new(AtomicBool::new(false));
         for signal in [SIGTERM, SIGINT] {
@@ -76,17 +80,18 @@ impl Trainer {
         }
     }
 
-    /// Examples per second that one core computes with so many hidden units, measured for a moment.
-    pub(crate) fn examples_per_second(hidden: usize, moment: Duration) -> f64 {
+    /// Examples that a core computes with so many hidden units in a second of its time, whatever else the machine does;
+    /// measured for a moment of that time.
+    pub(crate) fn examples_per_core_second(hidden: usize, moment: Duration) -> f64 {
         let (examples, model) = (Examples::drawn(1), Model::new(hidden, 1));
         let batch: Vec<usize> = (0..16).collect();
-        let began = Instant::now();
-        let mut done = 0;
-        while began.elapsed() < moment {
+        let (began, mut taken, mut done) = (processor_seconds(), 0.0, 0);
+        while taken < moment.as_secs_f64() {
             model.gradient(&examples, &batch);
             done += batch.len();
+            taken = processor_seconds() - began;
         }
-        done as f64 / began.elapsed().as_secs_f64()
+        done as f64 / taken
     }
 
     fn lead(&self, mut around: Surroundings, stop: &AtomicBool) -> anyhow::Result<End> {
@@ -136,14 +141,7 @@ impl Trainer {
     }
 
     /// One worker's part of a step.
-    fn contribute(
-        &self,
-        model: &Model,
-        examples: &Examples,
-        number: u64,
-        rank: u32,
-        tuning: Tuning,
-    ) -> Contribution {
+    fn contribute(&self, model: &Model, examples: &Examples, number: u64, rank: u32, tuning: Tuning) -> Contribution {
         let began = Instant::now();
         let mut sum = Contribution { gradient: Vec::new(), loss: 0.0, squares: 0.0, pass_seconds: 0.0 };
         let passes = tuning.passes();
@@ -201,7 +199,8 @@ impl Training<'_> {
         peers.dismiss(FINISHED);
         let loss = self.model.loss(&self.examples);
         let Position { progress, steps, .. } = self.at;
-        render::line(&format!("done after {progress:.0} steps' worth of progress in {steps} steps: loss {loss:.4}")).ok();
+        render::line(&format!("done after {progress:.0} steps' worth of progress in {steps} steps: loss {loss:.4}"))
+            .ok();
         Ok(End::Finished)
     }
 
@@ -271,4 +270,10 @@ fn add(sum: &mut Vec<f32>, values: &[f32], times: f32) {
         *sum = vec![0.0; values.len()];
     }
     sum.iter_mut().zip(values).for_each(|(sum, value)| *sum += times * value);
+}
+
+/// Processor time of this thread so far.
+fn processor_seconds() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }

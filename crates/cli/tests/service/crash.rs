@@ -10,12 +10,13 @@ use std::time::{Duration, Instant};
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::http;
-use crate::judge::{Errand, Evidence, Sent, judge, together};
+use crate::judge::{Errand, Evidence, STEPS, Sent, judge, together};
 use crate::processes;
-use crate::service::{Service, eventually};
+use crate::service::{Service, eventually, say};
 
 const CONFIG: &str = "policy = \"tiresias:thresholds=1\"\ngrace = \"1s\"\nrest_after_failure = \"50ms\"\n\
                       [[accelerators]]\nkind = \"t4\"\ncount = 6\n";
@@ -38,6 +39,7 @@ if [ "$RANK" = 0 ] && [ "$(grep -c " $code\$" "$file")" -lt "$fails" ]; then
     note end "$code"
     exit "$code"
 fi
+[ "$RANK" = 0 ] && echo "{\"steps\": $STEPS}" >> "$MOIRA_PROGRESS_FILE"
 note end 0
 "#;
 
@@ -45,7 +47,7 @@ note end 0
 fn nothing_is_lost_however_often_the_service_is_killed() {
     let crashes = number("MOIRA_CRASHES").unwrap_or(200);
     let seed = number("MOIRA_SEED").unwrap_or_else(|| u64::from(std::process::id()));
-    eprintln!("MOIRA_CRASHES={crashes} MOIRA_SEED={seed}");
+    say(&format!("MOIRA_CRASHES={crashes} MOIRA_SEED={seed}"));
     let notes = tempfile::Builder::new().prefix("notes-").tempdir().unwrap();
     fs::write(notes.path().join("job.sh"), SCRIPT).unwrap();
     let mut service = Service::prepare(CONFIG);
@@ -68,7 +70,7 @@ fn nothing_is_lost_however_often_the_service_is_killed() {
     let jobs = users.list("");
     let wall_seconds = begun.elapsed().as_secs_f64();
     service.kill();
-    eprintln!("{}", summary(&jobs, crashes, wall_seconds));
+    say(&summary(&jobs, crashes, wall_seconds));
     eventually("no process is left", || processes::of(service.data_dir()).is_empty());
     let sent = users.sent.lock().unwrap();
     let mut faults = users.faults.lock().unwrap().clone();
@@ -125,23 +127,33 @@ impl Users<'_> {
         let mut random = ChaCha8Rng::seed_from_u64(seed.wrapping_mul(1_000_003));
         let mut count = 0;
         while !self.leave.load(Ordering::Relaxed) {
-            match random.random_range(0..20) {
-                0..=8 => {
+            match random.random_range(0..200) {
+                0..=89 => {
                     if self.live_count().is_some_and(|live| live < MOST_LIVE) {
                         self.submit(errand(&mut random, format!("job-{seed}-{count}")));
                         count += 1;
                     }
                 }
-                9 | 10 => self.change_one(&mut random, "cancel"),
-                11 | 12 => self.change_one(&mut random, "hold"),
-                13..=16 => self.change_one(&mut random, "release"),
-                17 => {
+                90..=99 => self.change_one(&mut random, "cancel"),
+                100..=119 => self.change_one(&mut random, "hold"),
+                120..=169 => self.change_one(&mut random, "release"),
+                170..=177 => {
                     let policy = json!({ "policy": POLICIES[random.random_range(0..POLICIES.len())] }).to_string();
                     self.try_once("PUT", "/v1/policy", &policy);
                 }
+                178 => self.kill_a_supervisor(&mut random),
                 _ => drop(http::get(&self.socket, "/v1/jobs?limit=50")),
             }
             std::thread::sleep(Duration::from_millis(random.random_range(0..120)));
+        }
+    }
+
+    /// What the kernel does when memory is short: its run is over, and nobody is to blame.
+    fn kill_a_supervisor(&self, random: &mut ChaCha8Rng) {
+        let data_dir = self.socket.parent().expect("the socket is in the data directory");
+        let supervisors = processes::supervisors(data_dir);
+        if !supervisors.is_empty() {
+            processes::kill(supervisors[random.random_range(0..supervisors.len())].pid, Signal::KILL);
         }
     }
 
@@ -176,15 +188,19 @@ impl Users<'_> {
 
     fn request(&self, errand: &Errand) -> Value {
         let script = self.notes.join("job.sh").display().to_string();
-        let words = [errand.seconds.to_string(), errand.code.to_string(), errand.fails.to_string(), errand.traps.to_string()];
+        let words =
+            [errand.seconds.to_string(), errand.code.to_string(), errand.fails.to_string(), errand.traps.to_string()];
         let command: Vec<String> = ["/bin/sh".to_string(), script].into_iter().chain(words).collect();
+        // Only who says that it can be interrupted is stopped to make room for others.
+        let checkpoint = if errand.traps { json!({ "grace": "1s" }) } else { json!({}) };
         json!({
             "name": errand.name,
             "command": command,
             "workers": errand.workers,
             "workdir": "/",
-            "env": { "NOTES": self.notes.display().to_string(), "NAME": errand.name },
+            "env": { "NOTES": self.notes.display().to_string(), "NAME": errand.name, "STEPS": STEPS.to_string() },
             "retry": { "max_failures": errand.max_failures },
+            "checkpoint": checkpoint,
         })
     }
 

@@ -1,1 +1,328 @@
-//! Soon.
+//! Each fault for real, one at a time: a full disk, a torn journal, a clock that jumps, processes that die or will not.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::http;
+use crate::processes;
+use crate::service::{FOUR_DEVICES, Service, eventually, say};
+
+#[test]
+fn on_a_full_disk_nothing_is_acknowledged_nothing_ends_and_all_goes_on_when_there_is_room() {
+    let Some(disk) = Disk::mount("8m") else { return };
+    let mut service = Service::at(disk.path(), FOUR_DEVICES);
+    service.rise();
+    let running = service.submit(&["--", "sh", "-c", "sleep 3; exit 5"]);
+    service.until(&running, "running");
+    let ballast = disk.fill();
+    let mut acknowledged = vec![running.clone()];
+    let refusal = loop {
+        let answer = submit_held(&service);
+        match answer.status {
+            201 => acknowledged.push(answer.body["id"].as_str().unwrap().into()),
+            _ => break answer,
+        }
+    };
+    assert_eq!(refusal.status, 503, "{}", refusal.body);
+    assert!(refusal.body.to_string().contains("the disk is full"), "{}", refusal.body);
+    let health = service.get("/readyz");
+    assert_eq!((health.status, &health.body["status"]), (503, &json!("read_only")));
+    assert_eq!(service.get("/healthz").status, 200);
+    assert!(processes::supervisors(service.data_dir()).len() == 1, "what runs goes on");
+    std::thread::sleep(Duration::from_secs(4));
+    assert_eq!(service.show(&running)["state"], "running", "its end cannot be on record yet");
+
+    fs::remove_file(ballast).unwrap();
+    eventually("the service recovers by itself", || service.is_ready());
+    assert_eq!(service.until(&running, "failed")["exit_code"], 5);
+    assert_eq!(submit_held(&service).status, 201);
+    service.kill();
+    service.rise();
+    for id in acknowledged {
+        service.show(&id);
+    }
+
+    // The same when nothing is left to be done: that there is room again shows without anybody asking for anything.
+    let ballast = disk.fill();
+    eventually("nothing can be taken on", || submit_held(&service).status == 503);
+    fs::remove_file(ballast).unwrap();
+    eventually("the service recovers while it is idle", || service.is_ready());
+}
+
+#[test]
+fn a_journal_that_must_not_be_written_is_named_and_taken_up_again_later() {
+    let Some(disk) = Disk::mount("8m") else { return };
+    let mut service = Service::at(disk.path(), FOUR_DEVICES);
+    service.rise();
+    assert_eq!(submit_held(&service).status, 201);
+    service.kill();
+    disk.remount("ro");
+    service.spawn();
+    assert_eq!(service.end().code(), Some(1));
+    let said = service.log();
+    assert!(said.contains("ead-only") && said.contains(&disk.path().display().to_string()), "{said}");
+    disk.remount("rw");
+    service.rise();
+    assert_eq!(service.show("0")["state"], "held");
+}
+
+#[test]
+fn a_log_that_was_cut_off_is_told_and_the_rest_is_there() {
+    let mut service = Service::start(FOUR_DEVICES);
+    for _ in 0..8 {
+        assert_eq!(submit_held(&service).status, 201);
+    }
+    service.kill();
+    let whole = fs::metadata(service.data_dir().join("journal.db-wal")).unwrap().len();
+    for thousandths in [0, 130, 400, 555, 800, 990] {
+        let mut copy = copied(&service);
+        let wal = fs::OpenOptions::new().write(true).open(copy.data_dir().join("journal.db-wal")).unwrap();
+        wal.set_len(whole * thousandths / 1000).unwrap();
+        let verified = copy.moira(&["journal", "verify"]);
+        let told = String::from_utf8_lossy(&verified.stdout).into_owned();
+        assert!(told.contains("were lost"), "cut at {thousandths}: {told}");
+        copy.rise();
+        let message = copy.get("/readyz").body["message"].as_str().unwrap_or_default().to_string();
+        assert!(message.contains("of the journal are missing"), "cut at {thousandths}: {message}");
+        assert!(copy.log().contains(&message), "the log says it too");
+        let left = copy.get("/v1/jobs").body["jobs"].as_array().unwrap().len();
+        assert!(left < 8, "cut at {thousandths}: {left} jobs");
+        assert_eq!(submit_held(&copy).body["id"], json!(left.to_string()), "it goes on from there");
+    }
+}
+
+#[test]
+fn a_damaged_journal_is_not_used_and_can_be_salvaged_up_to_the_damage() {
+    let mut service = Service::start(FOUR_DEVICES);
+    for number in 0..6 {
+        service.submit(&["--hold", "--name", &format!("victim-{number}"), "--", "true"]);
+    }
+    processes::kill(service.pid(), Signal::TERM);
+    assert!(service.end().success());
+    let journal = service.data_dir().join("journal.db");
+    overwrite(&journal, "victim-4", "victim-x");
+    service.spawn();
+    assert_eq!(service.end().code(), Some(1));
+    assert!(service.log().contains(&format!("journal {} is damaged", journal.display())), "{}", service.log());
+    let (code, said) = service.failure(&["journal", "verify"]);
+    assert!(code == 1 && said.contains("the last good entry is "), "{said}");
+
+    let mut salvaged = Service::prepare(FOUR_DEVICES);
+    let target = salvaged.data_dir().join("journal.db").display().to_string();
+    let output = service.moira(&["journal", "salvage", &target]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    salvaged.rise();
+    let page = salvaged.get("/v1/jobs").body;
+    let names: Vec<&str> =
+        page["jobs"].as_array().unwrap().iter().rev().map(|job| job["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["victim-0", "victim-1", "victim-2", "victim-3"]);
+}
+
+#[test]
+fn a_clock_that_jumps_by_an_hour_disturbs_nobody() {
+    let library = Path::new("/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1");
+    if !library.exists() {
+        return pass_over("libfaketime is not installed");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let clock = folder.path().join("clock");
+    fs::write(&clock, "+0").unwrap();
+    let mut service = Service::prepare("grace = \"2s\"\n[[accelerators]]\nkind = \"t4\"\ncount = 4\n");
+    service.set("LD_PRELOAD", &library.display().to_string());
+    service.set("FAKETIME_TIMESTAMP_FILE", &clock.display().to_string());
+    service.set("FAKETIME_NO_CACHE", "1");
+    service.set("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+    service.rise();
+    let running = service.submit(&["--", "sleep", "4"]);
+    service.until(&running, "running");
+    let mut latest = String::new();
+    for step in ["-1h", "+1h", "+0"] {
+        fs::write(&clock, step).unwrap();
+        let id = service.submit(&["--", "sleep", "0.3"]);
+        let job = service.until(&id, "succeeded");
+        for moment in ["submitted_at", "started_at", "finished_at"] {
+            let moment = job[moment].as_str().unwrap().to_string();
+            assert!(moment >= latest, "after {step}: {moment} is before {latest}");
+            latest = moment;
+        }
+    }
+    // A service that is started while the clock is behind goes on from the end of its journal.
+    fs::write(&clock, "-1h").unwrap();
+    service.kill();
+    service.rise();
+    let job = service.until(&service.submit(&["--", "true"]), "succeeded");
+    assert!(job["submitted_at"].as_str().unwrap() >= latest.as_str(), "{} is before {latest}", job["submitted_at"]);
+    assert_eq!(service.until(&running, "succeeded")["attempts"], 1);
+    assert!(!service.log().contains("panicked"), "{}", service.log());
+}
+
+#[test]
+fn a_job_whose_supervisor_is_killed_is_started_again_and_has_not_failed() {
+    let service = Service::start(FOUR_DEVICES);
+    let id = service.submit(&["--", "sh", "-c", "[ $MOIRA_ATTEMPT = 1 ] && sleep 60; true"]);
+    service.until(&id, "running");
+    let supervisors = processes::supervisors(service.data_dir());
+    assert_eq!(supervisors.len(), 1, "{supervisors:?}");
+    processes::kill(supervisors[0].pid, Signal::KILL);
+    let job = service.until(&id, "succeeded");
+    assert_eq!((&job["attempts"], &job["failures"]), (&json!(2), &json!(0)));
+    eventually("nothing of it is left", || processes::supervisors(service.data_dir()).is_empty());
+}
+
+#[test]
+fn a_job_that_cannot_be_forked_is_started_later_by_itself() {
+    if !is_there("strace") {
+        return pass_over("strace is not installed");
+    }
+    let service = Service::start(FOUR_DEVICES);
+    let Some(mut strace) = forks_fail(service.pid()) else { return pass_over("strace may not attach to a process") };
+    let answer = submit(&service, json!({ "command": ["true"] }));
+    let id = answer.body["id"].as_str().unwrap().to_string();
+    eventually("the launch fails", || service.log().contains("cannot launch"));
+    assert_ne!(service.show(&id)["state"], "failed");
+    processes::kill(strace.id() as i32, Signal::INT);
+    strace.wait().unwrap();
+    let job = service.until(&id, "succeeded");
+    assert_eq!(job["failures"], 0, "it was not its fault");
+}
+
+#[test]
+fn a_worker_that_ignores_sigterm_is_killed_when_its_grace_is_over() {
+    let service = Service::start(FOUR_DEVICES);
+    let id = service.submit(&["--", "sh", "-c", "trap '' TERM; while true; do sleep 0.1; done"]);
+    service.until(&id, "running");
+    // It has to come as far as its trap.
+    std::thread::sleep(Duration::from_millis(500));
+    let begun = Instant::now();
+    service.json(&["cancel", "-o", "json", &id]);
+    service.until(&id, "cancelled");
+    let took = begun.elapsed();
+    assert!((Duration::from_millis(1900)..Duration::from_secs(15)).contains(&took), "it had two seconds: {took:?}");
+    eventually("nothing of it is left", || processes::supervisors(service.data_dir()).is_empty());
+}
+
+#[test]
+fn a_log_directory_that_disappears_takes_only_the_log_with_it() {
+    let service = Service::start(FOUR_DEVICES);
+    let id = service.submit(&["--", "sh", "-c", "sleep 1; echo late; exit 4"]);
+    service.until(&id, "running");
+    fs::remove_dir_all(service.data_dir().join("runs").join(format!("{id}.1")).join("logs")).unwrap();
+    assert_eq!(service.until(&id, "failed")["exit_code"], 4);
+    let output = service.moira(&["logs", &id]);
+    assert!(!String::from_utf8_lossy(&output.stderr).contains("panicked"));
+    assert!(service.is_ready());
+}
+
+fn submit(service: &Service, job: Value) -> http::Answer {
+    http::post(&service.socket(), "/v1/jobs", &[], &job.to_string()).unwrap()
+}
+
+fn submit_held(service: &Service) -> http::Answer {
+    submit(service, json!({ "command": ["true"], "hold": true }))
+}
+
+/// A service on a copy of another's data.
+fn copied(service: &Service) -> Service {
+    let copy = Service::prepare(FOUR_DEVICES);
+    for name in ["journal.db", "journal.db-wal", "journal.db.head"] {
+        fs::copy(service.data_dir().join(name), copy.data_dir().join(name)).unwrap();
+    }
+    copy
+}
+
+/// Puts one word in another's place in a file, wherever it is.
+fn overwrite(path: &Path, word: &str, other: &str) {
+    let bytes = fs::read(path).unwrap();
+    let file = fs::OpenOptions::new().write(true).open(path).unwrap();
+    let places = bytes.windows(word.len()).enumerate().filter(|(_, window)| *window == word.as_bytes());
+    let places: Vec<usize> = places.map(|(place, _)| place).collect();
+    assert!(!places.is_empty(), "`{word}` is not in the file");
+    places.iter().for_each(|&place| file.write_all_at(other.as_bytes(), place as u64).unwrap());
+}
+
+/// A tracer under which the process cannot make others; nothing if that is not allowed.
+fn forks_fail(pid: i32) -> Option<Child> {
+    let calls = "clone,clone3,fork,vfork";
+    let mut strace = Command::new("strace")
+        .args(["-f", "-qq", "-o", "/dev/null", "-e", &format!("trace={calls}")])
+        .args(["-e", &format!("inject={calls}:error=EAGAIN"), "-p", &pid.to_string()])
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .ok()?;
+    let begun = Instant::now();
+    loop {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        if status.lines().any(|line| line == format!("TracerPid:\t{}", strace.id())) {
+            // The other threads are attached to one after the other.
+            std::thread::sleep(Duration::from_millis(300));
+            return Some(strace);
+        }
+        if strace.try_wait().unwrap().is_some() || begun.elapsed() > Duration::from_secs(10) {
+            strace.kill().ok();
+            return None;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn is_there(tool: &str) -> bool {
+    let found = Command::new(tool).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    found.is_ok_and(|status| status.success())
+}
+
+/// A test that cannot be made here; where all must be made that is a failure.
+fn pass_over(why: &str) {
+    assert!(std::env::var_os("CI").is_none(), "{why}");
+    say(&format!("passed over: {why}"));
+}
+
+/// A small file system in memory, which only root can make.
+struct Disk(TempDir);
+
+impl Disk {
+    fn mount(size: &str) -> Option<Disk> {
+        let disk = Disk(tempfile::Builder::new().prefix("moira-disk-").tempdir().unwrap());
+        let mounted = disk.run("mount", &["-t", "tmpfs", "-o", &format!("size={size}"), "moira-test"]);
+        if !mounted {
+            pass_over("a file system cannot be mounted: it takes root");
+        }
+        mounted.then_some(disk)
+    }
+
+    fn path(&self) -> PathBuf {
+        self.0.path().to_path_buf()
+    }
+
+    fn remount(&self, mode: &str) {
+        assert!(self.run("mount", &["-o", &format!("remount,{mode}")]), "remount {mode}");
+    }
+
+    /// Takes all the room there is.
+    fn fill(&self) -> PathBuf {
+        let path = self.0.path().join("ballast");
+        let mut file = fs::File::create(&path).unwrap();
+        while file.write_all(&[1; 4096]).is_ok() {}
+        path
+    }
+
+    fn run(&self, tool: &str, arguments: &[&str]) -> bool {
+        let mut command = Command::new(tool);
+        command.args(arguments).arg(self.0.path()).stderr(Stdio::null());
+        command.status().is_ok_and(|status| status.success())
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        self.run("umount", &["--lazy"]);
+    }
+}

@@ -23,13 +23,7 @@ pub(crate) fn post(socket: &Path, path: &str, headers: &[(&str, &str)], body: &s
 }
 
 /// An error is a connection that broke: whether anything was done is not known then.
-pub(crate) fn ask(
-    socket: &Path,
-    method: &str,
-    path: &str,
-    headers: &[(&str, &str)],
-    body: &str,
-) -> io::Result<Answer> {
+pub(crate) fn ask(socket: &Path, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> io::Result<Answer> {
     let mut stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(Duration::from_secs(30)))?;
     let mut head = format!("{method} {path} HTTP/1.1\r\nHost: moira\r\nConnection: close\r\n");
@@ -41,9 +35,8 @@ pub(crate) fn ask(
     let sent = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body.as_bytes()));
     let mut text = Vec::new();
     let read = stream.read_to_end(&mut text);
-    parse(&String::from_utf8_lossy(&text)).ok_or_else(|| {
-        sent.err().or(read.err()).unwrap_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))
-    })
+    parse(&String::from_utf8_lossy(&text))
+        .ok_or_else(|| sent.err().or(read.err()).unwrap_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof)))
 }
 
 fn parse(text: &str) -> Option<Answer> {

@@ -56,6 +56,9 @@ struct Line {
     code: Option<i32>,
 }
 
+/// What a job reports right before it ends well.
+pub(crate) const STEPS: u64 = 42;
+
 /// A machine that is busy takes so long, at most, to start a run and to hear of its end, service restarts included.
 const LATENESS: f64 = 15.0;
 /// Times are written down in hundredths.
@@ -112,6 +115,9 @@ fn examine(sent: &Sent, job: &Value, lines: &[Line]) -> Vec<String> {
                     fault(format!("succeeded, but worker {rank} did not end well in attempt {attempts}"));
                 }
             }
+            if job["progress"]["steps"] != STEPS {
+                fault(format!("what it reported last was lost: {}", job["progress"]));
+            }
             if errand.fails > errand.max_failures {
                 fault("succeeded and should have been given up".into());
             }
@@ -121,7 +127,7 @@ fn examine(sent: &Sent, job: &Value, lines: &[Line]) -> Vec<String> {
                 fault(format!("ended with {} and should have ended with {}", job["exit_code"], errand.code));
             }
             if errand.fails <= errand.max_failures {
-                fault(format!("failed and should have been tried again: {} failures", failures));
+                fault(format!("failed and should have been tried again: {failures} failures"));
             }
             if failures != u64::from(errand.max_failures) + 1 {
                 fault(format!("was given up after {failures} failures of {}", errand.max_failures));
@@ -234,7 +240,15 @@ mod tests {
     }
 
     fn job() -> Value {
-        json!({ "id": "3", "state": "succeeded", "exit_code": 0, "attempts": 2, "failures": 0, "gpu_seconds": 3.0 })
+        json!({
+            "id": "3",
+            "state": "succeeded",
+            "exit_code": 0,
+            "attempts": 2,
+            "failures": 0,
+            "gpu_seconds": 3.0,
+            "progress": { "steps": STEPS },
+        })
     }
 
     fn faults(job: &Value, text: &str) -> Vec<String> {
@@ -257,6 +271,7 @@ mod tests {
             faults(&job, GOOD).join("; ")
         };
         assert!(with("exit_code", json!(1)).contains("succeeded with exit code 1"));
+        assert!(with("progress", json!(null)).contains("what it reported last was lost"));
         assert!(with("state", json!("cancelled")).contains("cancelled by nobody"));
         assert!(with("state", json!("running")).contains("ended as running"));
         assert!(with("id", json!("4")).contains("another number"));

@@ -9,6 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Process {
     pub(crate) pid: i32,
+    parent: i32,
     /// With the pid this is never used twice.
     pub(crate) start: u64,
     pub(crate) command: String,
@@ -23,10 +24,12 @@ pub(crate) fn of(data_dir: &Path) -> Vec<Process> {
     all().filter(|process| process.pid != mine && is_ours(process)).collect()
 }
 
-/// The supervisors of runs, with their runs' directories.
+/// The supervisors of runs. What a supervisor has just forked looks like it for a moment, and is its child.
 pub(crate) fn supervisors(data_dir: &Path) -> Vec<Process> {
     let of_run = |process: &Process| process.command.contains(" supervise ") && !process.command.contains("--worker");
-    of(data_dir).into_iter().filter(of_run).collect()
+    let found: Vec<Process> = of(data_dir).into_iter().filter(of_run).collect();
+    let is_child = |process: &Process| found.iter().any(|other| other.pid == process.parent);
+    found.iter().filter(|process| !is_child(process)).cloned().collect()
 }
 
 pub(crate) fn kill(pid: i32, signal: Signal) {
@@ -44,8 +47,14 @@ impl Process {
         if matches!(*fields.first()?, "Z" | "X") {
             return None;
         }
-        let start = fields.get(19)?.parse().ok()?;
-        Some(Process { pid, start, command: text("cmdline")?, environment: text("environ").unwrap_or_default() })
+        let (parent, start) = (fields.get(1)?.parse().ok()?, fields.get(19)?.parse().ok()?);
+        Some(Process {
+            pid,
+            parent,
+            start,
+            command: text("cmdline")?,
+            environment: text("environ").unwrap_or_default(),
+        })
     }
 
     pub(crate) fn lives(&self) -> bool {

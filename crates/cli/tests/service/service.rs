@@ -1,6 +1,7 @@
 //! A service of its own for each test: started, killed, started again, and nothing left of it afterwards.
 
 use std::fs::{self, File, OpenOptions};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -206,7 +207,7 @@ impl Service {
 }
 
 impl Drop for Service {
-    /// Nothing of it stays: neither the service nor its jobs. The log stays if the test failed.
+    /// Nothing of it stays: neither the service nor its jobs; its log and its data if the test failed.
     fn drop(&mut self) {
         self.kill();
         for _ in 0..100 {
@@ -219,6 +220,8 @@ impl Drop for Service {
         }
         if !std::thread::panicking() {
             fs::remove_file(self.log_path()).ok();
+        } else if let Some(folder) = self.folder.take() {
+            say(&format!("see {} and {}", self.log_path().display(), folder.keep().display()));
         }
     }
 }
@@ -231,6 +234,11 @@ pub(crate) fn eventually(what: &str, holds: impl Fn() -> bool) {
         assert!(begun.elapsed() < PATIENCE, "not in time: {what}");
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// A word on standard error, whether the test succeeds or not.
+pub(crate) fn say(text: &str) {
+    writeln!(std::io::stderr(), "{text}").ok();
 }
 
 pub(crate) fn binary() -> &'static Path {

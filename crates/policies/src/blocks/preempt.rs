@@ -141,10 +141,12 @@ fn make_room<'a, O: Order>(
     let workers = grant::asked(claim);
     let mut missing = Missing::new(draft, claim, workers);
     let snapshot = draft.snapshot;
-    let worse = || worse(line, rank).filter(|&id| {
-        let claim = snapshot.claim(id);
-        !claim.must_go_on() && !order.spares(&snapshot, claim)
-    });
+    let worse = || {
+        worse(line, rank).filter(|&id| {
+            let claim = snapshot.claim(id);
+            !claim.must_go_on() && !order.spares(&snapshot, claim)
+        })
+    };
     if !missing.could_be_freed(draft, worse()) {
         return None;
     }

@@ -63,26 +63,38 @@ pub(crate) async fn list(State(door): State<Door>, Query(query): Query<ListQuery
     let now = door.service.clock.now();
     let shown = door.service.replica.read();
     let acceptances = shown.ledger.acceptances();
-    let end = after
-        .map_or(acceptances.len(), |after| acceptances.partition_point(|acceptance| acceptance.first.0 < after.number));
+    let before = after.map_or(u32::MAX, |after| after.number);
+    let end = acceptances.partition_point(|acceptance| acceptance.first.0 < before);
     let books = shown.state.books();
-    let same = |wanted: &Option<String>, found: &str| wanted.as_ref().is_none_or(|wanted| wanted == found);
     // Looked at before anything is written down of a job: among many thousands few may be wanted.
     let fits = |acceptance: &&Arc<Acceptance>| {
-        let spec = &books.claim(acceptance.first).spec;
-        let state = || views::state(&shown, acceptance);
-        same(&query.owner, &spec.user)
-            && same(&query.name, &spec.name)
-            && same(&query.queue, &books.queues.queue(spec.queue).name)
-            && states.as_ref().is_none_or(|states| states.contains(&state()))
+        let spec = || &books.claim(acceptance.first).spec;
+        states.as_ref().is_none_or(|states| states.contains(&views::state(&shown, acceptance)))
+            && query.owner.as_ref().is_none_or(|owner| **owner == *spec().user)
+            && query.name.as_ref().is_none_or(|name| **name == *spec().name)
+            && query.queue.as_ref().is_none_or(|queue| **queue == *books.queues.queue(spec().queue).name)
     };
-    let found = acceptances[..end].iter().rev().filter(fits).map(|acceptance| JobId::job(acceptance.first.0));
+    let unended = states.as_ref().is_some_and(|states| !states.iter().any(|state| state.is_final()));
+    let few = books.claims().live_count() < acceptances.len() / 4;
+    let candidates: Box<dyn Iterator<Item = &Arc<Acceptance>> + Send> = match unended && few {
+        true => Box::new(live(&shown).into_iter().filter(|acceptance| acceptance.first.0 < before).rev()),
+        false => Box::new(acceptances[..end].iter().rev()),
+    };
+    let found = candidates.filter(fits).map(|acceptance| JobId::job(acceptance.first.0));
     let mut jobs: Vec<JobView> = found.filter_map(|id| views::job(&shown, id, now, false)).take(limit + 1).collect();
     let next = (jobs.len() > limit).then(|| {
         jobs.pop();
         jobs.last().map(|job| job.id.clone())
     });
     Ok(Json(JobPage { jobs, next: next.flatten() }))
+}
+
+/// Jobs of which something has not ended, in order of submission.
+fn live(shown: &Shown) -> Vec<&Arc<Acceptance>> {
+    let claims = shown.state.books().claims().live();
+    let mut jobs: Vec<_> = claims.filter_map(|claim| shown.ledger.acceptance(claim.id)).collect();
+    jobs.dedup_by_key(|acceptance| acceptance.first);
+    jobs
 }
 
 fn states(text: &str) -> Result<Vec<JobState>, Failure> {

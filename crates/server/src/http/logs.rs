@@ -104,7 +104,7 @@ impl Following {
                 continue;
             }
             let passed = latest > attempt;
-            if query.attempt.is_some() && (passed || over) || !follow || (over && !passed) {
+            if !follow || (passed && query.attempt.is_some()) || (over && !passed) {
                 return;
             }
             if passed {

@@ -33,7 +33,7 @@ const SETTLING: u32 = 3;
 /// Jobs that end in a round, and are followed by as many new ones.
 const ENDING: usize = 20;
 /// One of so many that run says something new about itself in a round.
-const REPORTING: u32 = 20;
+const REPORTING: u64 = 20;
 
 /// Lets so many jobs compete for a thousand devices under the policy, for some rounds.
 pub(super) fn measure(policy: &str, jobs: u32, rounds: u32) -> Result<Rounds, Failure> {
@@ -41,6 +41,7 @@ pub(super) fn measure(policy: &str, jobs: u32, rounds: u32) -> Result<Rounds, Fa
     let mut crowd = Crowd::new()?;
     let asks = (0..jobs).map(|_| crowd.submission()).collect::<Result<Vec<_>, _>>()?;
     crowd.play(asks, Vec::new());
+    crowd.introduce();
     let cold = crowd.play(vec![Ask::UsePolicy(config)], Vec::new());
     let cold = cold.into_iter().next().context("the policy was not asked when it was chosen")?;
     let mut steady = Vec::new();
@@ -119,16 +120,35 @@ impl Crowd {
         })))
     }
 
+    /// Everybody runs once, says how fast it is, and makes room for the next: then all have models of their own, as the
+    /// jobs of a service that has been up for long.
+    fn introduce(&mut self) {
+        loop {
+            let running = self.running();
+            if running.is_empty() {
+                break;
+            }
+            let hold = running.iter().map(|run| Ask::Hold(self.core.ledger.id(run.claim))).collect();
+            self.play(hold, running.iter().map(|&run| reported(run, 0)).collect());
+        }
+        let live = self.core.engine.state().books().claims().live();
+        let release = live.map(|claim| Ask::Release(self.core.ledger.id(claim.id))).collect();
+        self.play(release, Vec::new());
+    }
+
+    fn running(&self) -> Vec<Run> {
+        let claims = self.core.engine.state().books().claims();
+        claims.live().filter(|claim| claim.holds().is_some()).map(plan::Claim::run).collect()
+    }
+
     /// A round passes: some jobs end, and some of those that go on report how fast they are.
     fn happenings(&self) -> Vec<News> {
-        let claims = self.core.engine.state().books().claims();
-        let running: Vec<Run> =
-            claims.live().filter(|claim| claim.holds().is_some()).map(plan::Claim::run).collect();
+        let running = self.running();
         let step = (running.len() / ENDING).max(1);
         let (ends, stays): (Vec<_>, Vec<_>) = running.into_iter().enumerate().partition(|(place, _)| place % step == 0);
         let ends = ends.into_iter().map(|(_, run)| ended(run, 0));
         let round = self.now.as_millis() / ROUND.as_millis();
-        let reports = stays.into_iter().filter(|(_, run)| (u64::from(run.claim.0) + round) % u64::from(REPORTING) == 0);
+        let reports = stays.into_iter().filter(|(_, run)| (u64::from(run.claim.0) + round).is_multiple_of(REPORTING));
         ends.chain(reports.map(|(_, run)| reported(run, round))).collect()
     }
 
@@ -167,7 +187,10 @@ fn obeyed(fact: &Fact) -> Option<News> {
 fn ended(run: Run, code: i32) -> News {
     let exits = vec![Exit { code: Some(code), signal: None }];
     let failed_first = (code != 0).then_some(0);
-    News::Ended { run, ending: Ending { started: true, told_to_stop: code != 0, exits, failed_first, ..Ending::default() } }
+    News::Ended {
+        run,
+        ending: Ending { started: true, told_to_stop: code != 0, exits, failed_first, ..Ending::default() },
+    }
 }
 
 fn reported(run: Run, round: u64) -> News {

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow, bail};
 use api::{Client, JobId, JobQuery, JobRequest, JobState};
 use clap::Args;
+use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
 
 use super::rounds;
@@ -79,13 +80,7 @@ impl BenchServe {
         self.measure_rounds(&mut findings)?;
         self.measure_service(&mut findings)?;
         let kept = findings.iter().all(|finding| finding.holds != Some(false));
-        let report = ServeReport {
-            schema: "moira.bench.serve/1",
-            machine,
-            load_before,
-            load_after: load(),
-            findings,
-        };
+        let report = ServeReport { schema: "moira.bench.serve/1", machine, load_before, load_after: load(), findings };
         print(&report, self.output)?;
         if self.strict && !kept { Err(Failure::new(anyhow!("not all bounds hold"))) } else { Ok(()) }
     }
@@ -116,18 +111,22 @@ impl BenchServe {
 
         service.kill()?;
         let (mut service, took) = runtime.block_on(Served::start(folder.path()))?;
-        let what = format!("start after a kill, {} jobs in the journal", self.jobs);
-        findings.push(Finding::at_most(what, took.as_secs_f64(), "s", 3.0));
+        findings.extend(service.started(format!("start after a kill, {} jobs in the journal", self.jobs), took)?);
         runtime.block_on(self.all_there(&service))?;
-        let peak = peak_memory_mib(service.process.id()).context("the service's memory is unknown")?;
-        findings.push(Finding::at_most("most memory after that start".into(), peak, "MiB", 1024.0));
-        service.kill()?;
-        Ok(())
+
+        let (took, peak) = runtime.block_on(service.leave())?;
+        findings.push(Finding::free("leave, with a snapshot".into(), took.as_secs_f64(), "s"));
+        findings.push(Finding::at_most("most memory, from that start to its end".into(), peak, "MiB", 1024.0));
+        let (mut service, took) = runtime.block_on(Served::start(folder.path()))?;
+        findings.extend(service.started(format!("start from a snapshot of {} jobs", self.jobs), took)?);
+        runtime.block_on(self.all_there(&service))?;
+        service.kill()
     }
 
     /// Submits as fast as it goes for a while, then until there are enough, then lists.
     async fn drive(&self, service: &Served, findings: &mut Vec<Finding>) -> Result<(), Failure> {
         let counter = Arc::new(AtomicU32::new(0));
+        let before = service.cpu_time()?;
         let began = Instant::now();
         let end = began + Duration::from_secs(self.seconds);
         let limit = self.jobs;
@@ -135,6 +134,8 @@ impl BenchServe {
         let rate = waits.len() as f64 / began.elapsed().as_secs_f64();
         let named = |which: &str| format!("submissions, {} connections, {which}", self.connections);
         findings.push(Finding::at_least(named("each durable"), rate, "per s", 5000.0));
+        let cpu = (service.cpu_time()? - before).as_secs_f64() * 1e6 / waits.len() as f64;
+        findings.push(Finding::free(named("of the service, each"), cpu, "CPU µs"));
         findings.push(Finding::free(named("p50"), percentile(&waits, 0.50), "ms"));
         findings.push(Finding::free(named("p99"), percentile(&waits, 0.99), "ms"));
         self.submit(service, &counter, move |number| number < limit).await?;
@@ -150,8 +151,12 @@ impl BenchServe {
         findings.push(Finding::at_most(named("the newest, p95"), percentile(&first, 0.95), "ms", 50.0));
         let anywhere = list(&client, pages).await?;
         findings.push(Finding::at_most(named("anywhere, p95"), percentile(&anywhere, 0.95), "ms", 50.0));
+        let live = JobState::ALL.into_iter().filter(|state| !state.is_final());
+        let live = JobQuery { states: live.collect(), ..newest.clone() };
+        let unended = list(&client, (0..PAGES).map(|_| live.clone())).await?;
+        findings.push(Finding::at_most(named("those that live, p95"), percentile(&unended, 0.95), "ms", 50.0));
         let running = JobQuery { states: vec![JobState::Running], ..newest };
-        let searched = list(&client, (0..20).map(|_| running.clone())).await?;
+        let searched = list(&client, (0..PAGES).map(|_| running.clone())).await?;
         findings.push(Finding::at_most(named("none fits, p95"), percentile(&searched, 0.95), "ms", 50.0));
         Ok(())
     }
@@ -273,6 +278,37 @@ impl Served {
         Client::at(&self.address).map_err(Failure::new)
     }
 
+    /// How long it took to be ready, and how much of that is its own.
+    fn started(&self, what: String, took: Duration) -> Result<[Finding; 2], Failure> {
+        let own = Finding::free(format!("{what}, its own"), self.cpu_time()?.as_secs_f64(), "CPU s");
+        Ok([Finding::at_most(what, took.as_secs_f64(), "s", 3.0), own])
+    }
+
+    /// CPU time so far, all threads together.
+    fn cpu_time(&self) -> Result<Duration, Failure> {
+        let path = format!("/proc/{}/stat", self.process.id());
+        let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+        ticks_in(&text)
+            .map(|ticks| Duration::from_millis(ticks * 10))
+            .with_context(|| format!("cannot make sense of {path}"))
+            .map_err(Failure::from)
+    }
+
+    /// Tells it to leave; how long that took, and the most memory it had at once, as far as could be seen.
+    async fn leave(&mut self) -> Result<(Duration, f64), Failure> {
+        let began = Instant::now();
+        kill_process(Pid::from_child(&self.process), Signal::TERM).context("cannot tell the service to leave")?;
+        let mut peak: f64 = 0.0;
+        while self.process.try_wait().context("cannot wait for the service")?.is_none() {
+            peak = peak.max(peak_memory_mib(self.process.id()).unwrap_or(0.0));
+            if began.elapsed() > PATIENCE {
+                return Err(Failure::new(anyhow!("the service did not leave in {} s", PATIENCE.as_secs())));
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        Ok((began.elapsed(), peak))
+    }
+
     fn kill(&mut self) -> Result<(), Failure> {
         let killed = self.process.kill().and_then(|()| self.process.wait());
         killed.map(drop).context("cannot kill the service").map_err(Failure::from)
@@ -288,6 +324,12 @@ impl Drop for Served {
 
 fn free_port() -> io::Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}
+
+/// User and system time in hundredths of a second, as the kernel writes them behind the name, which may hold anything.
+fn ticks_in(stat: &str) -> Option<u64> {
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
+    Some(fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?)
 }
 
 impl Finding {
@@ -336,6 +378,13 @@ mod tests {
         assert_eq!([percentile(&times, 0.5), percentile(&times, 0.95), percentile(&times, 1.0)], [50.0, 95.0, 100.0]);
         assert_eq!(percentile(&times[..1], 0.95), 1.0);
         assert!(percentile(&[], 0.5).is_nan());
+    }
+
+    #[test]
+    fn cpu_time_is_found_behind_a_name_with_spaces_and_brackets() {
+        let stat = "7 (a) b (c) S 1 7 7 0 -1 4194560 100 0 0 0 12 30 0 0 20 0 1 0 100 1 1";
+        assert_eq!(ticks_in(stat), Some(42));
+        assert_eq!(ticks_in("7 (a"), None);
     }
 
     #[test]

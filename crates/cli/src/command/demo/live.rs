@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use api::{Client, JobId};
 use server::{Config, Service, Settings, http};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout};
@@ -38,17 +38,20 @@ enum Ended {
 }
 
 pub(super) fn run(parts: &[Part], files: &Files) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let runtime = runtime.context("cannot start the threads of the service")?;
+    // Before there is anything to clean up.
+    let interruptions = runtime.block_on(async { Interruptions::new() })?;
     let folder = tempfile::Builder::new().prefix("moira-demo-").tempdir().context("cannot make a folder")?;
-    let service = Service::open(settings(folder.path())?, supervisor()?).map_err(Failure::new)?;
-    let service = Arc::new(service);
+    let settings =
+        Settings::new(folder.path().into(), config(), Path::new("the demonstration")).map_err(Failure::new)?;
+    let service = Arc::new(Service::open(settings, supervisor()?).map_err(Failure::new)?);
     render::line(&format!(
         "A service on this machine with 2 fast and 4 slow virtual accelerators; {} real trainings; policy {}\n",
         parts.len(),
         server::DEFAULT_POLICY
     ))?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
-    let runtime = runtime.context("cannot start the threads of the service")?;
-    let ended = runtime.block_on(serve(service.clone(), parts));
+    let ended = runtime.block_on(serve(service.clone(), parts, interruptions));
     runtime.shutdown_timeout(Duration::from_secs(2));
     let service = Arc::try_unwrap(service).map_err(|_| Failure::new(anyhow!("a request is still under way")))?;
     service.leave().map_err(Failure::new)?;
@@ -60,21 +63,17 @@ pub(super) fn run(parts: &[Part], files: &Files) -> Result<(), Failure> {
     outcome::tell(&history?, files)
 }
 
-fn settings(folder: &Path) -> Result<Settings, Failure> {
-    let config = Config {
-        accelerators: accelerators(),
-        start_deadline: api::Duration::from_secs(60),
-        ..Config::default()
-    };
-    Settings::new(folder.into(), config, Path::new("the demonstration")).map_err(Failure::new)
+/// How the service is set up.
+pub(super) fn config() -> Config {
+    Config { accelerators: accelerators(), start_deadline: api::Duration::from_secs(60), ..Config::default() }
 }
 
 /// Whatever comes, no job is left.
-async fn serve(service: Arc<Service>, parts: &[Part]) -> Result<Ended, Failure> {
+async fn serve(service: Arc<Service>, parts: &[Part], interruptions: Interruptions) -> Result<Ended, Failure> {
     let (leave, leaving) = watch::channel(false);
     let serving = tokio::spawn(http::serve(service.clone(), leaving));
     let client = Client::in_data_dir(&service.data_dir);
-    let ended = perform(&service, &client, parts).await;
+    let ended = perform(&service, &client, parts, interruptions).await;
     let farewell = match ended {
         Ok(Ended::ByThemselves) => Ok(()),
         _ => end_all(&service, &client).await,
@@ -86,9 +85,12 @@ async fn serve(service: Arc<Service>, parts: &[Part]) -> Result<Ended, Failure> 
 }
 
 /// Submits every job when its time has come and shows what becomes of them, until all have ended.
-async fn perform(service: &Service, client: &Client, parts: &[Part]) -> Result<Ended, Failure> {
-    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for signals")?;
-    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for signals")?;
+async fn perform(
+    service: &Service,
+    client: &Client,
+    parts: &[Part],
+    mut interruptions: Interruptions,
+) -> Result<Ended, Failure> {
     let mut lines = service.replica.lines();
     let mut screen = Screen::new(service.clock.now());
     let mut frames = interval(FRAME);
@@ -121,8 +123,26 @@ async fn perform(service: &Service, client: &Client, parts: &[Part]) -> Result<E
                     return Err(Failure::new(anyhow!("the demonstration did not come to its end")));
                 }
             }
-            _ = interrupt.recv() => return Ok(Ended::Interrupted),
-            _ = terminate.recv() => return Ok(Ended::Interrupted),
+            () = interruptions.next() => return Ok(Ended::Interrupted),
+        }
+    }
+}
+
+/// The wish of whoever started it that it should end.
+#[derive(Debug)]
+struct Interruptions([Signal; 2]);
+
+impl Interruptions {
+    fn new() -> Result<Interruptions, Failure> {
+        let listen = |kind| signal(kind).context("cannot listen for signals");
+        Ok(Interruptions([listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?]))
+    }
+
+    async fn next(&mut self) {
+        let [interrupt, terminate] = &mut self.0;
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
         }
     }
 }

@@ -5,15 +5,17 @@ use engine::Event;
 use policies::PolicyConfig;
 use report::{Identity, JobRow, Report};
 use sim::{Setup, simulate};
+use world::Circumstances;
 
 use super::history::{History, Told};
-use super::{twin, workload};
+use super::{live, twin, workload};
+use crate::command::trainer::Trainer;
 use crate::failure::Failure;
 use crate::render::{self, Files};
 
-pub(super) fn tell(live: &History, files: &Files) -> Result<(), Failure> {
-    let jobs = twin::of(live, &workload::accelerators())?;
-    let end = live.end();
+pub(super) fn tell(happened: &History, files: &Files) -> Result<(), Failure> {
+    let jobs = twin::of(happened, &workload::accelerators())?;
+    let end = happened.end();
     let books = end.books();
     let (cluster, queues): (&Cluster, _) = (&books.cluster, &books.queues);
     let alone = |claim: ClaimId, kind: Option<GpuKind>, workers: u32| -> Option<Span> {
@@ -22,7 +24,11 @@ pub(super) fn tell(live: &History, files: &Files) -> Result<(), Failure> {
     let config = PolicyConfig::from_text(end.policy()).map_err(Failure::new)?;
     let policy = config.build().map_err(Failure::new)?;
     let mut simulated = History::default();
-    let setup = Setup::new(cluster.clone(), queues.clone(), jobs.clone());
+    let setup = Setup {
+        circumstances: Circumstances { report_every: Trainer::REPORTS_EVERY, ..Circumstances::default() },
+        settings: live::config().engine_settings(),
+        ..Setup::new(cluster.clone(), queues.clone(), jobs.clone())
+    };
     simulate(&setup, end.policy(), policy, |at, event: &Event| simulated.push(at, event.clone()))
         .map_err(|invalid| Failure::new(anyhow::anyhow!("cannot simulate the jobs: {invalid}")))?;
     let identity = |name: &str| Identity {
@@ -30,7 +36,7 @@ pub(super) fn tell(live: &History, files: &Files) -> Result<(), Failure> {
         workload: "demo".into(),
         ..Identity::default()
     };
-    let live = live.told(identity("live"), &alone);
+    let live = happened.told(identity("live"), &alone);
     let simulated = simulated.told(identity("simulated"), &alone);
     beside(&live, &simulated)?;
     write(&live, &simulated, files)
@@ -45,8 +51,11 @@ fn beside(live: &Told, simulated: &Told) -> Result<(), Failure> {
     let mean = |side: fn(&(JobRow, JobRow)) -> &JobRow, figure: fn(&JobRow) -> f64| {
         pairs.iter().map(|pair| figure(side(pair))).sum::<f64>() / pairs.len().max(1) as f64
     };
-    let figures: [fn(&JobRow) -> f64; 3] =
-        [|job| job.jct.map_or(f64::NAN, Span::as_secs_f64), |job| f64::from(job.restarts), |job| job.held.as_gpu_secs()];
+    let figures: [fn(&JobRow) -> f64; 3] = [
+        |job| job.jct.map_or(f64::NAN, Span::as_secs_f64),
+        |job| f64::from(job.restarts),
+        |job| job.held.as_gpu_secs(),
+    ];
     let [times, restarts, held] = figures.map(|figure| [mean(|pair| &pair.0, figure), mean(|pair| &pair.1, figure)]);
     let mut last = vec![String::new(), "mean".into()];
     last.extend(times.map(seconds));
@@ -54,6 +63,10 @@ fn beside(live: &Told, simulated: &Told) -> Result<(), Failure> {
     last.extend(held.map(seconds));
     rows.push(last);
     render::table(&header, rows.into_iter())?;
+    for (live, simulated) in pairs.iter().filter(|(live, _)| live.deadline_met.is_some()) {
+        let told = |job: &JobRow| if job.deadline_met == Some(true) { "met" } else { "missed" };
+        render::line(&format!("\nDeadline of {}: {} live, {} simulated", live.name, told(live), told(simulated)))?;
+    }
     render::line("")?;
     twin::ASSUMPTIONS.iter().try_for_each(|assumption| render::line(assumption))
 }

@@ -79,7 +79,8 @@ impl Screen {
 }
 
 fn moved(before: Option<Shape>, now: Shape, cluster: &Cluster) -> String {
-    let workers = |shape: Shape| if shape.workers == 1 { "1 worker".into() } else { format!("{} workers", shape.workers) };
+    let workers =
+        |shape: Shape| if shape.workers == 1 { "1 worker".into() } else { format!("{} workers", shape.workers) };
     let kind = |shape: Shape| shape.kind.map_or("no accelerator".into(), |kind| cluster.kind(kind).name.to_string());
     match before {
         None => format!("starts with {} on {}", workers(now), kind(now)),

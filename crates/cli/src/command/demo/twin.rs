@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use anyhow::anyhow;
-use cluster::{ClaimId, Cluster, Ends, GpuKind, JobDraft, Shape, Span, Time};
-use engine::{Command, Event, State};
+use cluster::{Cluster, Ends, GpuKind, JobDraft, Span, Time};
 use executors::AcceleratorDraft;
-use perf::{Course, Line, Rates, Speed, StepTime, StepTimes, TrueJob, Truth, Tuning, spread_evenly};
+use perf::{Course, Line, Rates, Speed, StepTime, StepTimes, TrueJob, Truth, spread_evenly};
 use plan::Claim;
 
 use super::history::History;
+use super::seen::{Seen, Stretch};
 use crate::failure::Failure;
 
 /// What the simulated figures rest on, for those who read them.
@@ -30,7 +30,7 @@ const FINE: f64 = 1000.0;
 /// The same jobs, the first moment of the history being zero.
 pub(super) fn of(history: &History, accelerators: &[AcceleratorDraft]) -> Result<Vec<TrueJob>, Failure> {
     let state = history.end();
-    let seen = Seen::of(history, &state);
+    let seen = Seen::of(history, &state.books().cluster);
     let twin = Twin { seen: &seen, origin: history.origin(), shares: shares(&state.books().cluster, accelerators) };
     let mut claims: Vec<&Claim> = state.books().claims().iter().collect();
     claims.sort_by_key(|claim| claim.id);
@@ -41,90 +41,6 @@ pub(super) fn of(history: &History, accelerators: &[AcceleratorDraft]) -> Result
 fn shares(cluster: &Cluster, accelerators: &[AcceleratorDraft]) -> BTreeMap<GpuKind, f64> {
     let share = |draft: &AcceleratorDraft| Some((cluster.kind_named(&draft.kind)?, draft.cores * draft.duty));
     accelerators.iter().filter_map(share).collect()
-}
-
-/// A stretch of time in which a job ran in one place with one batch.
-#[derive(Debug, Clone, Copy)]
-struct Stretch {
-    shape: Shape,
-    tuning: Option<Tuning>,
-    since: Time,
-    seconds: f64,
-}
-
-/// What was seen of all jobs.
-#[derive(Debug, Default)]
-struct Seen {
-    stretches: BTreeMap<ClaimId, Vec<Stretch>>,
-    starts: Mean,
-    stops: Mean,
-}
-
-/// A mean of spans.
-#[derive(Debug, Default)]
-struct Mean {
-    sum: f64,
-    count: u32,
-}
-
-impl Mean {
-    fn add(&mut self, span: Span) {
-        self.sum += span.as_secs_f64();
-        self.count += 1;
-    }
-
-    fn span(&self) -> Span {
-        Span::from_secs_f64(self.sum / f64::from(self.count.max(1)))
-    }
-}
-
-impl Seen {
-    fn of(history: &History, state: &State) -> Seen {
-        let cluster = &state.books().cluster;
-        let mut seen = Seen::default();
-        // By claim: what was ordered last, and since when it runs so.
-        let mut ordered: BTreeMap<ClaimId, (Time, Shape, Option<Tuning>)> = BTreeMap::new();
-        let mut running: BTreeMap<ClaimId, Stretch> = BTreeMap::new();
-        let mut stopping: BTreeMap<ClaimId, Time> = BTreeMap::new();
-        for (at, event) in history.iter() {
-            match event {
-                Event::Issued(Command::Launch { run, allotment, tuning, .. }) => {
-                    ordered.insert(run.claim, (at, allotment.placement.shape(cluster), *tuning));
-                }
-                Event::RunStarted { run } => {
-                    if let Some(&(launched, shape, tuning)) = ordered.get(&run.claim) {
-                        seen.starts.add(at.since(launched));
-                        running.insert(run.claim, Stretch { shape, tuning, since: at, seconds: 0.0 });
-                    }
-                }
-                Event::Issued(Command::Retune { run, tuning }) => {
-                    if let Some(before) = running.remove(&run.claim) {
-                        seen.over(run.claim, before, at);
-                        running.insert(run.claim, Stretch { tuning: Some(*tuning), since: at, ..before });
-                    }
-                }
-                Event::Issued(Command::Stop { run, .. }) => {
-                    stopping.insert(run.claim, at);
-                    running.remove(&run.claim).map(|before| seen.over(run.claim, before, at));
-                }
-                Event::RunStopped { run, .. } | Event::RunFinished { run } | Event::RunFailed { run, .. } => {
-                    running.remove(&run.claim).map(|before| seen.over(run.claim, before, at));
-                    stopping.remove(&run.claim).map(|since| seen.stops.add(at.since(since)));
-                }
-                _ => {}
-            }
-        }
-        seen
-    }
-
-    fn over(&mut self, claim: ClaimId, stretch: Stretch, at: Time) {
-        let seconds = at.since(stretch.since).as_secs_f64();
-        self.stretches.entry(claim).or_default().push(Stretch { seconds, ..stretch });
-    }
-
-    fn of_job(&self, claim: ClaimId) -> &[Stretch] {
-        self.stretches.get(&claim).map_or(&[], Vec::as_slice)
-    }
 }
 
 struct Twin<'a> {
@@ -138,11 +54,11 @@ impl Twin<'_> {
         let shifted = |time: Time| Time::ZERO + time.since(self.origin);
         let mut draft: JobDraft = (**claim.spec).clone();
         draft.deadline = draft.deadline.map(shifted);
-        draft.recovery.restart_cost = self.seen.starts.span();
-        draft.recovery.checkpoint_cost = self.seen.stops.span();
+        draft.recovery.restart_cost = self.seen.start();
+        draft.recovery.checkpoint_cost = self.seen.stop();
         draft.recovery.checkpoint_every = None;
         let spec = draft.build().map_err(|invalid| Failure::new(anyhow!("cannot simulate a job: {invalid}")))?;
-        let start_up = self.seen.starts.span();
+        let start_up = self.seen.start();
         let truth = match self.course(claim) {
             Some(course) => {
                 let iterations = course.length() as u64;
@@ -194,8 +110,7 @@ impl Twin<'_> {
     fn plain(&self, claim: &Claim, start_up: Span) -> Truth {
         let rates = self.shares.iter().map(|(&kind, &share)| (kind, FINE * share)).collect();
         let share = |stretch: &Stretch| stretch.shape.kind.and_then(|kind| self.shares.get(&kind));
-        let work: f64 =
-            self.seen.of_job(claim.id).iter().filter_map(|it| Some(FINE * share(it)? * it.seconds)).sum();
+        let work: f64 = self.seen.of_job(claim.id).iter().filter_map(|it| Some(FINE * share(it)? * it.seconds)).sum();
         let speed = Speed { rates: Rates::ByKind(rates), adaptation: None, ..(*claim.speed).clone() };
         Truth { speed, iterations: (work as u64).max(1), start_up, course: None }
     }
@@ -208,5 +123,112 @@ fn slower(step: &StepTime, ratio: f64) -> StepTime {
         between_nodes: scaled(step.between_nodes),
         within_node: scaled(step.within_node),
         overlap: step.overlap,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cluster::{BatchRange, ClusterDraft, QueueTree, Scaling, WorkerRange};
+    use perf::{Adaptation, BatchRule, GradientNoise, KindLimits};
+    use policies::PolicyConfig;
+    use sim::{Setup, simulate};
+    use world::Circumstances;
+
+    const STEPS: u64 = 900;
+
+    fn scene() -> (Cluster, QueueTree) {
+        ClusterDraft::parse_short("1x2 fast, 1x4 slow").unwrap().build().unwrap()
+    }
+
+    /// A training whose passes take ten times as long on the slow kind, submitted a while after the beginning.
+    fn training() -> TrueJob {
+        let limits = |kind| KindLimits {
+            kind: GpuKind(kind),
+            local_min: 8,
+            local_max: 128,
+            shapes: Vec::new(),
+            alone: None,
+            stages: 1,
+            workers_max: None,
+        };
+        let rule = BatchRule::Tuned { asked: None };
+        let restart = Span::from_secs(1);
+        let adaptation = Adaptation { initial: 64, max: 512, rule, kinds: vec![limits(0), limits(1)], restart };
+        let line = |fixed, slope| Line { fixed, slope };
+        let fast = StepTime {
+            compute: line(0.002, 0.0004),
+            between_nodes: line(0.05, 0.01),
+            within_node: line(0.005, 0.001),
+            overlap: 1.0,
+        };
+        let course = Course {
+            initial: 64,
+            steps: vec![(GpuKind(0), StepTimes::Fitted(fast)), (GpuKind(1), StepTimes::Fitted(slower(&fast, 10.0)))],
+            epochs: vec![STEPS as f64],
+            noise: vec![(64, vec![GradientNoise { sqr: 1.0, var: 4.0 }])],
+            iterations: Vec::new(),
+            slowdown: 1.3,
+        };
+        let range = WorkerRange { min: 1, max: 4 };
+        let draft = JobDraft {
+            scaling: Scaling::Adaptive(range, BatchRange { initial: 64, max: 512 }),
+            ends: Ends::Iterations(STEPS),
+            ..JobDraft::rigid("training", 1)
+        };
+        let speed = Speed { adaptation: Some(Arc::new(adaptation)), ..Speed::constant(1.0) };
+        let truth = Truth {
+            speed: speed.clone(),
+            iterations: STEPS,
+            start_up: Span::from_millis(400),
+            course: Some(Arc::new(course)),
+        };
+        TrueJob {
+            submitted: Time::from_secs(5),
+            spec: Arc::new(draft.build().unwrap()),
+            speed: Arc::new(speed),
+            truth: Arc::new(truth),
+        }
+    }
+
+    fn history(jobs: Vec<TrueJob>) -> History {
+        let (cluster, queues) = scene();
+        let circumstances = Circumstances { report_every: Span::from_secs(1), ..Circumstances::default() };
+        let setup = Setup { circumstances, ..Setup::new(cluster, queues, jobs) };
+        let policy = PolicyConfig::from_text(server::DEFAULT_POLICY).unwrap().build().unwrap();
+        let mut history = History::default();
+        simulate(&setup, server::DEFAULT_POLICY, policy, |at, event| history.push(at, event.clone())).unwrap();
+        history
+    }
+
+    fn completion(history: &History) -> f64 {
+        let told = history.told(report::Identity::default(), &|_, _, _| None);
+        assert_eq!(told.run.finished, told.run.jobs);
+        told.run.jct.mean_s.unwrap()
+    }
+
+    #[test]
+    fn a_history_whose_truth_is_known_comes_out_again() {
+        let original = history(vec![training(), training()]);
+        let accelerators =
+            [AcceleratorDraft::of("fast", 2), AcceleratorDraft { duty: 0.1, ..AcceleratorDraft::of("slow", 4) }];
+        let again = history(of(&original, &accelerators).unwrap());
+        let (original, again) = (completion(&original), completion(&again));
+        assert!((again / original - 1.0).abs() < 0.1, "at first {original} s, then {again} s");
+    }
+
+    #[test]
+    fn a_job_of_which_only_its_time_is_known_takes_that_time() {
+        let plain = JobDraft::rigid("plain", 1).build().unwrap();
+        let job = TrueJob {
+            submitted: Time::from_secs(3),
+            spec: Arc::new(plain),
+            speed: Arc::new(Speed::constant(1.0)),
+            truth: Arc::new(Truth::lasting(Span::from_secs(20))),
+        };
+        let original = history(vec![job]);
+        let again =
+            history(of(&original, &[AcceleratorDraft::of("fast", 2), AcceleratorDraft::of("slow", 4)]).unwrap());
+        assert!((completion(&original) - completion(&again)).abs() < 0.1);
     }
 }

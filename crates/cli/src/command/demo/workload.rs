@@ -1,5 +1,5 @@
-//! The cluster and the jobs of the live demonstration. How much work a job is depends on how fast this machine is today,
-//! so that the whole takes about a minute everywhere.
+//! The cluster and the jobs of the live demonstration. How much work a job is depends on how fast a core of this machine
+//! is, so that the whole takes about a minute everywhere.
 
 use std::path::Path;
 use std::time::Duration;
@@ -36,18 +36,18 @@ enum Sort {
 
 /// Name, seconds until it comes, seconds of a whole core it takes, sort.
 const SCRIPT: [(&str, f64, f64, Sort); 12] = [
-    ("resnet", 0.0, 6.0, Sort::Adaptive(4)),
-    ("cifar", 0.5, 3.0, Sort::Adaptive(4)),
-    ("export", 1.5, 0.8, Sort::Rigid(1)),
-    ("bert", 3.0, 5.0, Sort::Adaptive(4)),
-    ("speech", 5.0, 2.0, Sort::Adaptive(2)),
-    ("probe", 7.0, 1.0, Sort::Adaptive(4)),
-    ("legacy", 8.5, 0.8, Sort::Rigid(2)),
-    ("ranker", 10.0, 3.0, Sort::Adaptive(4)),
-    ("paper", 12.0, 1.5, Sort::Adaptive(4)),
-    ("clip", 14.0, 3.0, Sort::Adaptive(2)),
-    ("lint", 16.0, 0.5, Sort::Rigid(1)),
-    ("gan", 18.0, 2.0, Sort::Adaptive(4)),
+    ("resnet", 0.0, 7.5, Sort::Adaptive(4)),
+    ("cifar", 0.5, 3.5, Sort::Adaptive(4)),
+    ("export", 1.5, 1.0, Sort::Rigid(1)),
+    ("bert", 3.0, 6.0, Sort::Adaptive(4)),
+    ("speech", 5.0, 2.5, Sort::Adaptive(2)),
+    ("probe", 7.0, 1.2, Sort::Adaptive(4)),
+    ("legacy", 8.5, 1.0, Sort::Rigid(2)),
+    ("ranker", 10.0, 3.5, Sort::Adaptive(4)),
+    ("paper", 12.0, 1.8, Sort::Adaptive(4)),
+    ("clip", 14.0, 3.5, Sort::Adaptive(2)),
+    ("lint", 16.0, 0.6, Sort::Rigid(1)),
+    ("gan", 18.0, 2.5, Sort::Adaptive(4)),
 ];
 
 /// Who has to be done by then, in seconds after it comes.
@@ -121,6 +121,6 @@ impl Part {
 /// How large a network has to be for an example to take its time on this machine.
 fn units_for_an_example() -> u32 {
     const TRIED: usize = 64;
-    let seconds = 1.0 / Trainer::examples_per_second(TRIED, Duration::from_millis(200));
+    let seconds = 1.0 / Trainer::examples_per_core_second(TRIED, Duration::from_millis(100));
     (TRIED as f64 * EXAMPLE_SECONDS / seconds).clamp(4.0, 4096.0) as u32
 }

@@ -8,12 +8,11 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use api::{CheckpointReport, Noise, ProgressReport};
 
+use super::Trainer;
 use super::checkpoint::Position;
 use super::model::EXAMPLES;
 use super::surroundings::Tuning;
 use crate::render;
-
-const EVERY: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(super) struct Reports {
@@ -41,7 +40,7 @@ impl Reports {
     }
 
     pub(super) fn due(&self) -> bool {
-        self.steps > 0 && self.since.elapsed() >= EVERY
+        self.steps > 0 && self.since.elapsed().as_millis() >= u128::from(Trainer::REPORTS_EVERY.as_millis())
     }
 
     /// Says what was seen since the last report; all of it with this tuning.

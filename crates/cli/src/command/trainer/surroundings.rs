@@ -25,7 +25,7 @@ pub(super) struct Surroundings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 pub(super) struct Tuning {
     /// Examples one worker takes at a time.
-    #[serde(rename = "batch_size")]
+    #[serde(rename = "local_batch")]
     pub(super) local: u32,
     /// Passes before the last one of a step.
     #[serde(rename = "accumulation")]
@@ -54,7 +54,7 @@ impl Surroundings {
 
     /// What the scheduler said at launch; else the designed batch, spread over the workers.
     pub(super) fn first_tuning(&self, designed: u32) -> anyhow::Result<Tuning> {
-        let local = variable("MOIRA_BATCH_SIZE")?.unwrap_or_else(|| designed.div_ceil(self.workers));
+        let local = variable("MOIRA_LOCAL_BATCH")?.unwrap_or_else(|| designed.div_ceil(self.workers));
         let tuning = Tuning { local, accumulations: variable("MOIRA_ACCUMULATION")?.unwrap_or(0) };
         tuning.checked()
     }
