@@ -58,6 +58,9 @@ enum Device {
     },
 }
 
+/// A machine without GPUs has at least so many devices.
+const FEWEST_CORES: u32 = 4;
+
 impl AcceleratorDraft {
     /// Devices of one whole core each.
     pub fn of(kind: &str, count: u32) -> AcceleratorDraft {
@@ -93,11 +96,11 @@ impl AcceleratorDraft {
 }
 
 impl Machine {
-    /// What the machine really has: NVIDIA GPUs if their driver is there, else one node without devices.
+    /// What the machine really has: NVIDIA GPUs if their driver is there, else its cores, each as a device of kind `cpu`.
     pub fn find() -> Machine {
         let gpus = nvidia::find();
         if gpus.is_empty() {
-            return Machine::without_devices();
+            return Machine::of_cores();
         }
         let mut by_kind: BTreeMap<String, Vec<nvidia::Gpu>> = BTreeMap::new();
         for gpu in gpus {
@@ -185,15 +188,13 @@ impl Machine {
         self.nodes.get(node.0 as usize)?.devices.get(usize::from(device))
     }
 
-    fn without_devices() -> Machine {
-        let node = MachineNode {
-            name: "local".into(),
-            kind: None,
-            devices: Vec::new(),
-            cores: cores(),
-            memory_gb: memory_gb(),
-        };
-        Machine { kinds: Vec::new(), nodes: vec![node] }
+    /// A machine without GPUs can run jobs as well: every core is a device. A small one has more devices than cores, so
+    /// that gangs can be tried on it; they then share its cores.
+    fn of_cores() -> Machine {
+        let count = (cores() as u32).clamp(FEWEST_CORES, MAX_GPUS_PER_NODE);
+        let memory_gb = (memory_gb() / f64::from(count)).max(1.0);
+        let cores = AcceleratorDraft { node: Some("local".into()), memory_gb, ..AcceleratorDraft::of("cpu", count) };
+        Machine::of(&[cores]).expect("a core is a sound device")
     }
 
     fn add(&mut self, draft: &AcceleratorDraft) -> Result<(), Invalid> {
@@ -279,10 +280,10 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_without_gpus_is_a_node_without_devices() {
-        let (cluster, _) = Machine::without_devices().cluster_draft().build().unwrap();
-        assert_eq!(cluster.gpus(), 0);
-        assert!(cluster.node(NodeId(0)).memory > Bytes::ZERO);
+    fn a_machine_without_gpus_has_its_cores() {
+        let (cluster, _) = Machine::of_cores().cluster_draft().build().unwrap();
+        assert!(cluster.gpus() >= FEWEST_CORES && cluster.gpus() >= (cores() as u32).min(MAX_GPUS_PER_NODE));
+        assert!(cluster.kind_named("cpu").is_some() && cluster.node_named("local").is_some());
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::http;
-use crate::service::{FOUR_DEVICES, Service};
+use crate::service::{FOUR_DEVICES, Service, say};
 
 #[test]
 fn a_job_is_submitted_shown_and_listed_as_one_object_each() {
@@ -19,6 +19,35 @@ fn a_job_is_submitted_shown_and_listed_as_one_object_each() {
     service.until("1", "succeeded");
     let listed = jobs_in(&service.json(&["ls", "--all", "-o", "json"]));
     assert_eq!(listed.iter().map(|job| &job["id"]).collect::<Vec<_>>(), ["1", "0"]);
+}
+
+#[test]
+fn programs_see_all_jobs_and_eyes_those_that_live() {
+    let service = Service::start(FOUR_DEVICES);
+    let ended = service.submit(&["--", "true"]);
+    service.until(&ended, "succeeded");
+    let live = service.submit(&["--", "sleep", "60"]);
+    let ids = |arguments: &[&str]| -> Vec<String> {
+        let jobs = jobs_in(&service.json(&[&["ls", "-o", "json"], arguments].concat()));
+        jobs.iter().map(|job| job["id"].as_str().unwrap().to_string()).collect()
+    };
+    assert_eq!(ids(&[]), [live.clone(), ended.clone()]);
+    assert_eq!(ids(&["--limit", "1"]), [live.clone()]);
+    assert_eq!(ids(&["--state", "succeeded"]), [ended]);
+    let table = String::from_utf8(service.moira(&["ls", "--no-headers"]).stdout).unwrap();
+    assert_eq!(table.lines().count(), 1, "{table}");
+    service.json(&["cancel", "-o", "json", &live]);
+}
+
+#[test]
+fn without_a_configuration_jobs_run_on_the_cores_of_a_machine_without_gpus() {
+    let service = Service::start("");
+    let kinds = service.json(&["node", "ls", "-o", "json"]);
+    if kinds["nodes"][0]["kind"] != "cpu" {
+        return say("this machine has GPUs: its cores are not used");
+    }
+    let gang = service.submit(&["--workers", "3", "--", "sh", "-c", "exit $RANK"]);
+    assert_eq!(service.until(&gang, "failed")["exit_code"].as_i64().map(|code| (1..=2).contains(&code)), Some(true));
 }
 
 #[test]

@@ -13,7 +13,7 @@ use crate::render;
 
 #[derive(Debug, Args)]
 pub(crate) struct Ls {
-    /// Also jobs that have ended
+    /// Also jobs that have ended; with -o json and -o name they are there anyway
     #[arg(short, long, conflicts_with = "states")]
     all: bool,
     /// Only jobs in this state; may be given several times
@@ -27,9 +27,9 @@ pub(crate) struct Ls {
     /// Only jobs of this name
     #[arg(long)]
     name: Option<String>,
-    /// At most so many
-    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    limit: u32,
+    /// At most so many; 100 if nothing is said, and with -o json and -o name all
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    limit: Option<u32>,
     /// Go on behind what a shorter list said is `next`
     #[arg(long, value_name = "NEXT")]
     after: Option<String>,
@@ -54,6 +54,10 @@ enum Form {
     /// Only the ids
     Name,
 }
+
+/// So many are shown to eyes; programs want to see all, and a program that wants a million can ask for pages.
+const USUAL: u32 = 100;
+const MOST: u32 = 1_000_000;
 
 /// The service gives no longer page.
 const LONGEST_PAGE: u32 = 1000;
@@ -87,21 +91,27 @@ impl Ls {
     async fn page(&self, client: &Client) -> Result<JobPage, Failure> {
         let mut query = self.query();
         let mut jobs: Vec<JobView> = Vec::new();
+        let limit = self.limit.unwrap_or(if self.is_for_programs() { MOST } else { USUAL });
         loop {
-            query.limit = Some((self.limit - jobs.len() as u32).min(LONGEST_PAGE));
+            query.limit = Some((limit - jobs.len() as u32).min(LONGEST_PAGE));
             let page = client.jobs(&query).await.map_err(of_service)?;
             jobs.extend(page.jobs);
-            if page.next.is_none() || jobs.len() as u32 >= self.limit {
+            if page.next.is_none() || jobs.len() as u32 >= limit {
                 return Ok(JobPage { jobs, next: page.next });
             }
             query.after = page.next;
         }
     }
 
+    fn is_for_programs(&self) -> bool {
+        matches!(self.output, Form::Json | Form::Name)
+    }
+
     fn query(&self) -> JobQuery {
         let live = || JobState::ALL.into_iter().filter(|state| !state.is_final()).collect();
-        let states = match (self.all, self.states.is_empty()) {
-            (true, _) => Vec::new(),
+        let states = match (self.all || self.is_for_programs(), self.states.is_empty()) {
+            (true, false) => self.states.clone(),
+            (true, true) => Vec::new(),
             (false, true) => live(),
             (false, false) => self.states.clone(),
         };
