@@ -67,7 +67,7 @@ pub struct Lost {
 pub struct Opened {
     /// The number of the last entry, 0 if there is none.
     pub last: u64,
-    /// The tail that is missing, said once; [`verify`] goes on telling it.
+    /// The tail that is missing, said once; [`verify`](verify()) goes on telling it.
     pub lost: Option<Lost>,
     /// Whether there was no journal before.
     pub created: bool,

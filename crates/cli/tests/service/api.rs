@@ -31,9 +31,9 @@ fn programs_see_all_jobs_and_eyes_those_that_live() {
         let jobs = jobs_in(&service.json(&[&["ls", "-o", "json"], arguments].concat()));
         jobs.iter().map(|job| job["id"].as_str().unwrap().to_string()).collect()
     };
-    assert_eq!(ids(&[]), [live.clone(), ended.clone()]);
-    assert_eq!(ids(&["--limit", "1"]), [live.clone()]);
-    assert_eq!(ids(&["--state", "succeeded"]), [ended]);
+    assert_eq!(ids(&[]), [&*live, &*ended]);
+    assert_eq!(ids(&["--limit", "1"]), [&*live]);
+    assert_eq!(ids(&["--state", "succeeded"]), [&*ended]);
     let table = String::from_utf8(service.moira(&["ls", "--no-headers"]).stdout).unwrap();
     assert_eq!(table.lines().count(), 1, "{table}");
     service.json(&["cancel", "-o", "json", &live]);
