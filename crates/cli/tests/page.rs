@@ -95,5 +95,5 @@ fn the_demonstration_has_a_page_too() {
     let path = folder.path().join("demo.html");
     let output = moira(&["demo", "--sim", "--seeds", "1", "--html", path.to_str().unwrap()]);
     assert!(output.status.success());
-    assert!(text(&path).contains("moira demo --seeds 1 --html report.html"));
+    assert!(text(&path).contains("moira demo --sim --seeds 1 --html report.html"));
 }
