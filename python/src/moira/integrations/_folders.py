@@ -1,0 +1,91 @@
+"""Folders of checkpoints that frameworks write, and a seal that tells a whole one from one that was never finished.
+
+Frameworks write many files one after the other. When all are there, they are brought to the disk, and their names and
+sizes are written into one more file, which appears as a whole. A folder whose files are not as its seal says is passed
+over.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+from pathlib import Path
+from typing import Any, Callable, Mapping, Optional, Union
+
+__all__ = ["newest", "prune", "read_seal", "seal"]
+
+log = logging.getLogger(__name__)
+
+_SEAL = "moira.json"
+
+Accept = Callable[[Path, int], bool]
+
+
+def seal(folder: Path, figures: Mapping[str, Any]) -> None:
+    """Says that a folder is whole, and how far training was."""
+    files = [each for each in sorted(folder.rglob("*")) if each.is_file() and each.name != _SEAL]
+    for each in files:
+        _to_disk(each)
+    sizes = {str(each.relative_to(folder)): each.stat().st_size for each in files}
+    fresh = folder / f"{_SEAL}.new"
+    fresh.write_text(json.dumps({**figures, "files": sizes}))
+    _to_disk(fresh)
+    fresh.replace(folder / _SEAL)
+    _to_disk(folder)
+    _to_disk(folder.parent)
+
+
+def read_seal(folder: Path) -> Optional[Mapping[str, Any]]:
+    """What was said when the folder was sealed; nothing if it was not, or if it is no longer what it was then."""
+    try:
+        said: Mapping[str, Any] = json.loads((folder / _SEAL).read_text())
+        for name, size in said["files"].items():
+            found = (folder / name).stat().st_size
+            if found != size:
+                log.warning("passing over %s: %s has %d bytes instead of %d", folder, name, found, size)
+                return None
+    except FileNotFoundError as error:
+        if (folder / _SEAL).exists():
+            log.warning("passing over %s: %s is missing", folder, error.filename)
+        return None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        log.warning("passing over %s: its seal cannot be read: %s", folder, error)
+        return None
+    return said
+
+
+def newest(root: Union[str, Path], prefix: str, accept: Optional[Accept] = None) -> Optional[Path]:
+    """The whole checkpoint of most steps. ``accept`` may vouch for folders that nobody sealed."""
+    for steps, folder in reversed(_numbered(Path(root), prefix)):
+        sealed = (folder / _SEAL).exists()
+        if read_seal(folder) is not None if sealed else accept is not None and accept(folder, steps):
+            return folder
+        if not sealed:
+            log.warning("passing over %s: it was not finished", folder)
+    return None
+
+
+def prune(root: Path, prefix: str, keep: int) -> None:
+    """Removes all but the newest whole ones, and what was never finished."""
+    whole = [folder for _, folder in _numbered(root, prefix) if read_seal(folder) is not None][-keep:]
+    for _, folder in _numbered(root, prefix):
+        if folder not in whole:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _numbered(root: Path, prefix: str) -> list[tuple[int, Path]]:
+    """Folders called by a number of steps, the fewest first."""
+    if not root.is_dir():
+        return []
+    named = [(each.name[len(prefix) :], each) for each in root.iterdir() if each.name.startswith(prefix)]
+    return sorted((int(number), each) for number, each in named if number.isdecimal() and each.is_dir())
+
+
+def _to_disk(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,186 @@
+"""One training under a framework, as its callback sees it: counted, reported, and told to save or to stop.
+
+It knows when things happen and nothing of how a framework does them.
+"""
+
+from __future__ import annotations
+
+import enum
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any, Mapping, NoReturn, Optional
+
+import torch
+import torch.distributed
+
+from moira.integrations import _folders as folders
+from moira.job import STOPPED, Job
+
+__all__ = ["Session", "Wish"]
+
+#: How long steps are gathered into one mean.
+_INTERVAL_SECONDS = 1.0
+
+
+class Wish(enum.IntEnum):
+    """What a callback should have its framework do."""
+
+    GO_ON = 0
+    SAVE = 1
+    #: Save, and leave.
+    STOP = 2
+
+
+class Session:
+    """From the beginning of training to its end."""
+
+    def __init__(
+        self, job: Job, *, steps: int, local_batch: Optional[int], accumulation: int, resumed: Optional[Path]
+    ) -> None:
+        """``steps`` are the framework's own; ``resumed`` is the checkpoint that they come from.
+
+        A checkpoint that was sealed knows how many examples that were, also with another number of workers.
+        """
+        self.steps = steps
+        self._job = job
+        self._local_batch = local_batch
+        self._accumulation = accumulation
+        self._step_examples = None if local_batch is None else local_batch * (accumulation + 1) * job.world_size
+        sealed: Mapping[str, Any] = (folders.read_seal(resumed) if resumed is not None else None) or {}
+        self._designed = job.batch or sealed.get("designed") or self._step_examples
+        self._examples: int = sealed.get("examples") or steps * (self._step_examples or 0)
+        self._clock = _Clock()
+        self._saw_notice = False
+        self._handlers = [(number, signal.getsignal(number)) for number in (signal.SIGUSR1, signal.SIGTERM)]
+        job.watch_signals()
+
+    @property
+    def designed_steps(self) -> int:
+        """How far training is, in steps of the batch it was designed for."""
+        return self._examples // self._designed if self._designed and self._step_examples else self.steps
+
+    def step_began(self) -> None:
+        self._clock.step_began()
+
+    def pass_ended(self) -> None:
+        """A pass that was not the last of its step, so that no gradients were exchanged in it."""
+        self._clock.pass_ended()
+
+    def step_ended(self, **figures: Any) -> Wish:
+        """Counts and reports a step. All workers are told the same after the same step."""
+        self.steps += 1
+        self._examples += self._step_examples or 0
+        times = self._clock.step_ended()
+        if times is not None:
+            batch = {"local_batch": self._local_batch, "accumulation": self._accumulation}
+            self._job.report(steps=self.designed_steps, **figures, **times, **(batch if self._local_batch else {}))
+        return self._wish()
+
+    def report(self, **figures: Any) -> None:
+        self._job.report(**figures)
+
+    def paused(self) -> None:
+        """What happened since the last step was no training."""
+        self._clock.paused()
+
+    def saved(self, folder: Path, seconds: float) -> None:
+        """A checkpoint is written on this worker. Once it is on all of them, the first one seals it."""
+        if _together():
+            torch.distributed.barrier()
+        if self._job.rank == 0:
+            folders.seal(folder, {"steps": self.steps, "examples": self._examples, "designed": self._designed})
+            figures = {"steps": self.designed_steps, "seconds": seconds}
+            self._job.report(steps=self.designed_steps, checkpoint=figures)
+            self._job.flush()
+        if _together():
+            torch.distributed.barrier()
+        self._clock.paused()
+
+    def leave(self) -> NoReturn:
+        """Ends this process as one that was stopped."""
+        self._job.flush()
+        if _together():
+            torch.distributed.destroy_process_group()
+        sys.exit(STOPPED)
+
+    def end(self) -> None:
+        """Training is over: from now on a signal does again what it did before."""
+        self._job.report(steps=self.designed_steps)
+        self._job.flush()
+        for number, handler in self._handlers:
+            signal.signal(number, handler)
+
+    def _wish(self) -> Wish:
+        own = Wish.STOP if self._job.stop_requested else Wish.SAVE if self._job.notice else Wish.GO_ON
+        wish = _agreed(own)
+        if wish is not Wish.SAVE:
+            return wish
+        # One save for one notice: what comes after it is saved when the stop itself comes.
+        first, self._saw_notice = not self._saw_notice, True
+        return Wish.SAVE if first else Wish.GO_ON
+
+
+class _Clock:
+    """Mean times since the last report; from the end of a step to the end of the next, so that fetching data counts."""
+
+    def __init__(self) -> None:
+        self._began: Optional[float] = None
+        self._passes_end: Optional[float] = None
+        self._passes = 0
+        # The first step of a process compiles and warms up what later ones find ready.
+        self._is_first = True
+        self._reset(time.monotonic())
+
+    def step_began(self) -> None:
+        if self._began is None:
+            self._began = time.monotonic()
+
+    def pass_ended(self) -> None:
+        if self._began is not None:
+            self._passes += 1
+            self._passes_end = time.monotonic()
+
+    def step_ended(self) -> Optional[dict[str, float]]:
+        """The means, once there are enough of them; empty if they are of nothing."""
+        now = time.monotonic()
+        if self._began is not None and not self._is_first:
+            self._steps += 1
+            self._step_seconds += now - self._began
+            if self._passes_end is not None:
+                self._pass_seconds += self._passes_end - self._began
+                self._all_passes += self._passes
+        self._began, self._passes_end, self._passes, self._is_first = now, None, 0, False
+        if now - self._since < _INTERVAL_SECONDS:
+            return None
+        means = {}
+        if self._steps:
+            means["step_seconds"] = self._step_seconds / self._steps
+        if self._all_passes:
+            means["compute_seconds"] = self._pass_seconds / self._all_passes
+        self._reset(now)
+        return means
+
+    def paused(self) -> None:
+        self._began, self._passes_end, self._passes = None, None, 0
+
+    def _reset(self, now: float) -> None:
+        self._since = now
+        self._steps = self._all_passes = 0
+        self._step_seconds = self._pass_seconds = 0.0
+
+
+def _together() -> bool:
+    distributed = torch.distributed
+    return bool(distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1)
+
+
+def _agreed(wish: Wish) -> Wish:
+    """The strongest wish of all workers: a signal reaches them at different moments, and a step needs all of them."""
+    if not _together():
+        return wish
+    device = "cuda" if torch.distributed.get_backend() == "nccl" else "cpu"
+    strongest = torch.tensor([int(wish)], device=device)
+    torch.distributed.all_reduce(strongest, op=torch.distributed.ReduceOp.MAX)
+    return Wish(int(strongest.item()))

@@ -1,0 +1,1 @@
+"""Elastic and adaptive training with PyTorch."""

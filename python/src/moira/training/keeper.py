@@ -1,0 +1,92 @@
+"""Keeps the states of a training safe: from time to time and on notice while training goes on, and at the end."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any, Callable, Dict, Optional
+
+import torch
+
+from moira.checkpoint import Checkpoints, Saved
+from moira.job import Job
+from moira.training.group import unpacked
+
+log = logging.getLogger("moira")
+
+State = Dict[str, Any]
+
+
+class Keeper:
+    """Saves states of one training, on the worker that speaks for all."""
+
+    def __init__(self, job: Job, checkpoints: Checkpoints, every: float) -> None:
+        self._job = job
+        self.checkpoints = checkpoints
+        self._every = every
+        self._due_at = time.monotonic() + every
+        self._has_heeded_notice = False
+        self._being_saved = 0
+        self._saved: Optional[Saved] = None
+        self._saved_progress = 0
+        self._saved_at = 0.0
+
+    def newest(self) -> Optional[State]:
+        """The newest state that is whole."""
+        found = self.checkpoints.load_newest(unpacked)
+        return None if found is None else found[1]
+
+    def look_after(self, step: int, progress: float, state: Callable[[], State]) -> None:
+        """Between two steps: saves aside if it is time to, or if a stop is coming."""
+        self._hear()
+        is_told = self._job.notice and not self._has_heeded_notice
+        if time.monotonic() < self._due_at and not is_told:
+            return
+        if self.checkpoints.save_in_background(step, writing(_copied(state()))):
+            self._being_saved = int(progress)
+            self._has_heeded_notice = self._job.notice
+            self._due_at = time.monotonic() + self._every
+
+    def save(self, step: int, progress: float, state: Callable[[], State]) -> None:
+        """The present state, before anything else happens."""
+        self.checkpoints.wait()
+        self._hear()
+        if self._saved is None or self._saved.step != step:
+            self._note(self.checkpoints.save(step, writing(state())), int(progress))
+
+    def figures(self) -> Optional[Dict[str, float]]:
+        """The latest state that is safe, in the words of the progress protocol."""
+        if self._saved is None:
+            return None
+        age = time.monotonic() - self._saved_at
+        return {"steps": self._saved_progress, "seconds": self._saved.seconds, "age_seconds": age}
+
+    def _hear(self) -> None:
+        """What came of the state that was saved aside."""
+        outcome = self.checkpoints.outcome()
+        if outcome is None:
+            return
+        saved, error = outcome
+        if saved is not None:
+            self._note(saved, self._being_saved)
+        else:
+            log.warning("%s; training goes on", error)
+
+    def _note(self, saved: Saved, progress: int) -> None:
+        self._saved, self._saved_progress, self._saved_at = saved, progress, time.monotonic()
+
+
+def writing(state: State) -> Callable[[Any], None]:
+    """A way to write the state into a file."""
+    return lambda file: torch.save(state, file)
+
+
+def _copied(value: Any) -> Any:
+    """The same state in memory of its own, so that training may go on while it is written."""
+    if isinstance(value, torch.Tensor):
+        return value.detach().to("cpu", copy=True)
+    if isinstance(value, dict):
+        return {key: _copied(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(_copied(inner) for inner in value)
+    return value

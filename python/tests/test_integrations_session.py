@@ -1,0 +1,90 @@
+"""What all callbacks are built on: signals become wishes, and steps are counted in those of the designed batch."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Optional
+
+import pytest
+
+pytest.importorskip("torch")
+
+from moira.integrations import _session as session_module
+from moira.integrations._session import Session, Wish
+from moira.job import STOPPED, Job
+
+
+def begin(
+    *, steps: int = 0, workers: int = 1, batch: Optional[int] = None, resumed: Optional[Path] = None, local: int = 4
+) -> Session:
+    environ = {"MOIRA_JOB_ID": "7", "WORLD_SIZE": str(workers)}
+    if batch is not None:
+        environ["MOIRA_BATCH"] = str(batch)
+    return Session(Job(environ), steps=steps, local_batch=local, accumulation=1, resumed=resumed)
+
+
+def test_a_notice_is_answered_with_one_save_and_a_stop_with_leaving() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    session = begin()
+    assert session.step_ended() is Wish.GO_ON
+    os.kill(os.getpid(), signal.SIGUSR1)
+    assert [session.step_ended() for _ in range(3)] == [Wish.SAVE, Wish.GO_ON, Wish.GO_ON]
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert session.step_ended() is Wish.STOP
+    with pytest.raises(SystemExit) as left:
+        session.leave()
+    assert left.value.code == STOPPED
+    session.end()
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_steps_are_those_of_the_designed_batch() -> None:
+    session = begin(workers=2, batch=32)
+    for _ in range(6):
+        session.step_ended()
+    assert (session.steps, session.designed_steps) == (6, 3)
+    session.end()
+
+
+def test_without_a_designed_batch_a_step_is_a_step() -> None:
+    session = begin(steps=5)
+    session.step_ended()
+    assert (session.steps, session.designed_steps) == (6, 6)
+    session.end()
+
+
+def test_progress_does_not_depend_on_how_many_workers_there_were(tmp_path: Path) -> None:
+    first = begin(workers=1)
+    for _ in range(10):
+        first.step_ended()
+    (tmp_path / "weights").write_bytes(b"w")
+    first.saved(tmp_path, 0.1)
+    assert first.designed_steps == 10
+    first.end()
+    second = begin(steps=10, workers=4, resumed=tmp_path)
+    assert second.designed_steps == 10
+    second.step_ended()
+    assert (second.steps, second.designed_steps) == (11, 14)
+    second.end()
+
+
+def test_times_are_means_without_the_first_step_and_without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("moira.integrations._session.time.monotonic", lambda: now)
+    clock = session_module._Clock()
+    clock.step_began()
+    now += 50.0
+    assert clock.step_ended() == {}
+    now += 0.25
+    clock.pass_ended()
+    now += 0.5
+    assert clock.step_ended() is None
+    clock.paused()
+    now += 1000.0
+    clock.step_began()
+    now += 0.75
+    clock.pass_ended()
+    now += 0.5
+    assert clock.step_ended() == {"step_seconds": 1.0, "compute_seconds": 0.5}

@@ -1,0 +1,208 @@
+"""Real trainings with real workers, started by hand: the same steps whoever takes them, through stops and resizes."""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+from pathlib import Path
+from typing import Any, Dict, Iterator, List
+
+import pytest
+from workers import Run, wait_for
+
+pytest.importorskip("torch")
+
+LOOP = Path(__file__).parent / "loop.py"
+#: A pace at which nothing moves.
+HOLD = 1e9
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[Run]:
+    found = Run(tmp_path / "run", LOOP)
+    yield found
+    found.kill()
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> List[Dict[str, Any]]:
+    """Every step of a run on one worker that nobody disturbed."""
+    found = Run(tmp_path_factory.mktemp("undisturbed"), LOOP).start(1)
+    assert found.wait() == [0], found.output()
+    return found.records()
+
+
+def assert_same_steps(found: List[Dict[str, Any]], expected: List[Dict[str, Any]]) -> None:
+    assert [step["number"] for step in found] == [step["number"] for step in expected]
+    assert [step["batch"] for step in found] == [step["batch"] for step in expected]
+    for step, other in zip(found, expected):
+        assert step["loss"] == pytest.approx(other["loss"], abs=1e-4), step["number"]
+        assert step["rate"] == other["rate"], step["number"]
+
+
+def assert_every_example_once_a_pass(run: Run, passes: int = 3, examples: int = 1000) -> None:
+    for epoch in range(passes):
+        taken = Counter(
+            number for line in run.records("examples.jsonl") if line["epoch"] == epoch for number in line["numbers"]
+        )
+        assert set(taken) == set(range(examples)), "none is lost"
+        assert set(taken.values()) == {1}, "none is repeated"
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_any_number_of_workers_makes_the_same_steps(run: Run, undisturbed: List[Dict[str, Any]], workers: int) -> None:
+    assert run.start(workers).wait() == [0] * workers, run.output()
+    assert_same_steps(run.records(), undisturbed)
+    assert_every_example_once_a_pass(run)
+
+
+def test_a_stopped_training_goes_on_with_other_workers_where_it_was(
+    run: Run, undisturbed: List[Dict[str, Any]]
+) -> None:
+    for workers in [2, 1, 3]:
+        made = len(run.records())
+        run.pace(0.05).start(workers)
+        run.await_records(made + 5)
+        run.signal(signal.SIGTERM)
+        assert run.wait() == [143] * workers, run.output()
+    assert run.pace(0).start(2).wait() == [0, 0], run.output()
+    assert_same_steps(run.records(), undisturbed)
+    assert_every_example_once_a_pass(run)
+    phases = [report["restart"]["phases"] for report in run.reports() if "restart" in report]
+    assert len(phases) == 3
+    for told in phases:
+        assert set(told) == {
+            "notice",
+            "checkpoint",
+            "stop",
+            "start",
+            "import",
+            "process_group",
+            "restore",
+            "first_step",
+        }
+
+
+def test_workers_come_and_go_while_the_others_stay(run: Run, undisturbed: List[Dict[str, Any]]) -> None:
+    run.pace(0.05).start(2)
+    run.await_records(5)
+    run.resize(stay=[0], join=0)
+    run.await_done()
+    assert run.members[1].wait(30) == 143
+    run.await_records(len(run.records()) + 4)
+    # Newcomers take their time to import, which must not be the end of the training.
+    run.pace(HOLD).resize(stay=[0], join=2)
+    run.await_ready([2, 3])
+    run.pace(0.05).await_done()
+    run.await_records(len(run.records()) + 4)
+    # The first worker may be the one that goes.
+    run.resize(stay=[2, 3], join=0)
+    run.await_done()
+    assert run.members[0].wait(30) == 143
+    assert run.wait() == [143, 143, 0, 0], run.output()
+    assert_same_steps(run.records(), undisturbed)
+    assert_every_example_once_a_pass(run)
+    assert {step["workers"] for step in run.records()} == {1, 2, 3}
+    kinds = [report["restart"]["kind"] for report in run.reports() if "restart" in report]
+    assert kinds == ["resize"] * 3
+
+
+def test_a_resize_that_is_withdrawn_disturbs_nobody(run: Run, undisturbed: List[Dict[str, Any]]) -> None:
+    run.pace(0.05).start(1)
+    run.await_records(3)
+    (run.directory / "gang" / "verdict.2").write_text("withdrawn")
+    run.resize(stay=[0], join=1)
+    codes = [run.members[0].wait(60)]
+    run.kill()
+    assert codes == [0], run.output()
+    assert_same_steps(run.records(), undisturbed)
+
+
+@pytest.mark.parametrize("optimizer", ["SGD", "Adam", "AdamW"])
+def test_passes_add_up_to_the_step_of_one(tmp_path: Path, optimizer: str) -> None:
+    found = []
+    for local, accumulation in [(128, 0), (64, 1), (32, 3)]:
+        environ = {
+            "MOIRA_LOCAL_BATCH": str(local),
+            "MOIRA_ACCUMULATION": str(accumulation),
+            "TEST_OPTIMIZER": optimizer,
+        }
+        run = Run(tmp_path / str(local), LOOP).start(1, **environ, TEST_EPOCHS="1")
+        assert run.wait() == [0], run.output()
+        assert run.records()[0]["passes"] == accumulation + 1
+        found.append([step["loss"] for step in run.records()])
+    assert found[1] == pytest.approx(found[0], abs=1e-4)
+    assert found[2] == pytest.approx(found[0], abs=1e-4)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_mixed_precision_changes_neither_steps_nor_noise(tmp_path: Path, workers: int) -> None:
+    noise, losses = [], []
+    for precision in ["plain", "scaled"]:
+        environ = {"MOIRA_BATCH": "64", "MOIRA_BATCH_MAX": "1024", "MOIRA_LOCAL_BATCH": str(64 // workers)}
+        environ.update(MOIRA_ACCUMULATION="1", TEST_PRECISION=precision)
+        run = Run(tmp_path / precision, LOOP).start(workers, **environ)
+        assert run.wait() == [0] * workers, run.output()
+        noise.append([report["noise"] for report in run.reports() if "noise" in report][-1])
+        losses.append([step["loss"] for step in run.records()])
+    assert losses[1] == pytest.approx(losses[0], rel=1e-3)
+    assert noise[1]["sqr"] == pytest.approx(noise[0]["sqr"], rel=1e-3)
+    assert noise[1]["var"] == pytest.approx(noise[0]["var"], rel=1e-3)
+
+
+def test_the_batch_follows_the_scheduler_without_a_restart(run: Run) -> None:
+    run.pace(0.05).start(1, MOIRA_BATCH="64", MOIRA_BATCH_MAX="512", MOIRA_LOCAL_BATCH="64")
+    run.await_records(3)
+    (run.directory / "tuning.json").write_text('{"local_batch": 100, "accumulation": 1}')
+    wait_for(lambda: run.records()[-1]["batch"] == 200, "the batch is the one that was asked for")
+    assert run.wait() == [0], run.output()
+    progress = run.records()[-1]["progress"]
+    assert 3 * 1000 / 64 <= progress < 3 * 1000 / 64 + 200 / 64, "epochs are counted in progress"
+    assert sum(step["batch"] for step in run.records()) > 3000, "larger batches need more examples for it"
+
+
+def test_a_worker_that_is_killed_costs_what_was_done_since_the_last_save(
+    run: Run, undisturbed: List[Dict[str, Any]]
+) -> None:
+    run.pace(0.1).start(2, TEST_CHECKPOINT_SECONDS="0.5")
+    run.await_records(14)
+    run.signal(signal.SIGKILL, [0])
+    run.kill()
+    made = len(run.records())
+    assert run.start(1).wait() == [0], run.output()
+    again = run.records()[made:]
+    assert 1 < again[0]["number"] <= made + 1
+    by_number = {step["number"]: step for step in run.records()}
+    assert_same_steps([by_number[number] for number in sorted(by_number)], undisturbed)
+
+
+def test_a_torn_state_is_passed_over_for_the_one_before(run: Run, undisturbed: List[Dict[str, Any]]) -> None:
+    run.pace(0.05).start(1, TEST_CHECKPOINT_SECONDS="0.3")
+    run.await_records(20)
+    run.signal(signal.SIGTERM)
+    assert run.wait() == [143], run.output()
+    states = sorted((run.directory / "checkpoints").glob("state-*.pt"))
+    assert len(states) == 2
+    states[1].write_bytes(states[1].read_bytes()[:-100])
+    made = len(run.records())
+    assert run.start(1).wait() == [0], run.output()
+    assert run.records()[made]["number"] == int(states[0].stem.split("-")[1]) + 1
+    assert "passing over the state" in run.output()
+    by_number = {step["number"]: step for step in run.records()}
+    assert_same_steps([by_number[number] for number in sorted(by_number)], undisturbed)
+
+
+def test_states_that_are_all_torn_are_an_error_that_says_what_to_do(run: Run) -> None:
+    run.pace(0.05).start(1)
+    run.await_records(3)
+    run.signal(signal.SIGTERM)
+    assert run.wait() == [143], run.output()
+    for path in (run.directory / "checkpoints").glob("state-*.pt"):
+        path.write_bytes(b"torn")
+    assert run.start(1).wait() == [1]
+    assert "Restore one from a backup, or empty the directory to begin anew" in run.output()
+
+
+def test_a_batch_that_is_not_the_submitted_one_is_refused(run: Run) -> None:
+    assert run.start(1, MOIRA_BATCH="128", MOIRA_BATCH_MAX="512").wait() == [1]
+    assert "submitted with a designed batch of 128, and the DataLoader has batch_size=64" in run.output()
