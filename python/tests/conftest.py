@@ -38,17 +38,23 @@ def _how_to_get_one() -> str:
     return "build it with `cargo build`, or name it with MOIRA_BIN"
 
 
-class Service:
-    """A service of its own, in a folder of its own, with four virtual devices on a socket and a port."""
+FOUR_DEVICES = """
+[[accelerators]]
+kind = "virtual"
+count = 4
+"""
 
-    def __init__(self, binary: Path, configuration: str = "") -> None:
+
+class Service:
+    """A service of its own, in a folder of its own, with virtual devices, on a socket and a port."""
+
+    def __init__(self, binary: Path, configuration: str = "", accelerators: str = FOUR_DEVICES) -> None:
         self._binary = binary
         # The path of a socket may have about a hundred bytes, which pytest's own folders exceed.
         self.data_dir = Path(tempfile.mkdtemp(prefix="moira-"))
         self.port = _free_port()
         (self.data_dir / "moira.toml").write_text(
-            f'listen = ["127.0.0.1:{self.port}"]\ngrace = "60s"\n{configuration}\n'
-            '[[accelerators]]\nkind = "virtual"\ncount = 4\n'
+            f'listen = ["127.0.0.1:{self.port}"]\ngrace = "60s"\n{configuration}\n{accelerators}\n'
         )
         self._process: Optional[subprocess.Popen[bytes]] = None
         self.client = Client(self.address)
@@ -130,11 +136,12 @@ def _free_port() -> int:
         return port
 
 
-def _service(configuration: str = "") -> Iterator[Service]:
+def serving(configuration: str = "", accelerators: str = FOUR_DEVICES) -> Iterator[Service]:
+    """A service as long as it is needed."""
     binary = _binary()
     if binary is None:
         pytest.skip(f"NO SERVICE TO TEST WITH: {_how_to_get_one()}")
-    service = Service(binary, configuration)
+    service = Service(binary, configuration, accelerators)
     try:
         yield service.start()
     finally:
@@ -144,10 +151,10 @@ def _service(configuration: str = "") -> Iterator[Service]:
 @pytest.fixture(scope="session")
 def service() -> Iterator[Service]:
     """A service that all tests share."""
-    yield from _service()
+    yield from serving()
 
 
 @pytest.fixture
 def own_service() -> Iterator[Service]:
     """A service for one test, which may end it."""
-    yield from _service()
+    yield from serving()

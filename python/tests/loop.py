@@ -3,7 +3,7 @@
 Arguments come by the environment: TEST_EPOCHS, TEST_OPTIMIZER, TEST_EXAMPLES, TEST_BATCH, TEST_PRECISION,
 TEST_CHECKPOINT_SECONDS, TEST_SLOW_SAVE (seconds a state takes to be written at least), TEST_TERM (`boundary` or `step`:
 a signal to the first worker between the first two epochs, or in the middle of the tenth step). A batch takes at least
-as many seconds as the file `pace` says, if there is one.
+as many seconds as the file `pace` says, if there is one, and TEST_EXAMPLE_SECONDS more for each of its examples.
 """
 
 from __future__ import annotations
@@ -93,6 +93,7 @@ for epoch in moira.epochs(int(os.environ.get("TEST_EPOCHS", "3"))):
         began = time.monotonic()
         while pace.exists() and time.monotonic() - began < float(pace.read_text()):
             time.sleep(0.01)
+        time.sleep(float(os.environ.get("TEST_EXAMPLE_SECONDS", "0")) * len(numbers))
         optimizer.zero_grad()
         loss = nn.functional.mse_loss(net(inputs), outputs)
         if training.progress == 10:

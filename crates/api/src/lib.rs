@@ -20,7 +20,10 @@ pub use duration::Duration;
 pub use error::Error;
 pub use id::JobId;
 pub use problem::{FieldFault, Problem};
-pub use progress::{CheckpointReport, KubeflowReport, Metric, Noise, ProgressReply, ProgressReport, TrainerStatus};
+pub use progress::{
+    CheckpointReport, KubeflowReport, Metric, Noise, Phases, ProgressReply, ProgressReport, RestartKind, RestartReport,
+    TrainerStatus,
+};
 pub use quantity::Quantity;
 pub use spec::{
     ArrayRange, BatchRequest, Built, CheckpointRequest, CommandLine, Format, GpuCount, JobRequest, LimitsRequest,
@@ -28,6 +31,7 @@ pub use spec::{
 };
 pub use time::{rfc3339, unix_millis};
 pub use view::{
-    ArrayView, ConfigView, EventView, Explanation, Health, HistoryLine, JobPage, JobState, JobView, NodePage, NodeView,
-    OptionView, PolicyRequest, PolicyView, PriorityRequest, ProgressView, QueuePage, QueueView, UsageView, WorkersView,
+    ArrayView, ConfigView, EventView, Explanation, Health, HistoryLine, InterruptionView, JobPage, JobState, JobView,
+    NodePage, NodeView, OptionView, PolicyRequest, PolicyView, PriorityRequest, ProgressView, QueuePage, QueueView,
+    UsageView, WorkersView,
 };

@@ -27,6 +27,9 @@ pub struct ProgressReport {
     /// Mean time of one forward and backward pass without the exchange.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compute_seconds: Option<f64>,
+    /// The workers that made these steps; times of another number than the run has now teach nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workers: Option<u32>,
     /// Examples one worker took at a time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub local_batch: Option<u32>,
@@ -40,6 +43,12 @@ pub struct ProgressReport {
     /// The latest state that is safe on disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<CheckpointReport>,
+    /// Whether this run can go on with other workers without a restart; no until it is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resizable: Option<bool>,
+    /// What the latest interruption cost, said once after it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restart: Option<Box<RestartReport>>,
     /// Whatever else is worth showing.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub metrics: BTreeMap<String, f64>,
@@ -63,6 +72,49 @@ pub struct CheckpointReport {
     /// How long saving took.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seconds: Option<f64>,
+    /// How long ago that was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub age_seconds: Option<f64>,
+}
+
+/// An interruption of the training, from the last step before it to the first one after.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RestartReport {
+    pub kind: RestartKind,
+    pub phases: Phases,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum RestartKind {
+    /// It was stopped and launched again.
+    Restart,
+    /// Its workers changed while it went on.
+    Resize,
+}
+
+/// How many seconds each part of an interruption took, as far as that was measured.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Phases {
+    /// From the notice to the interruption; training went on meanwhile, so this is no part of the price.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub notice: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub import: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub process_group: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restore: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_step: Option<f64>,
 }
 
 /// What a job should do from now on.
@@ -137,6 +189,9 @@ impl ProgressReport {
         at_least_zero("noise.var", self.noise.map(|noise| noise.var), f64::MAX)?;
         let saving = self.checkpoint.and_then(|checkpoint| checkpoint.seconds);
         at_least_zero("checkpoint.seconds", saving, LONGEST_STEP_SECONDS)?;
+        let age = self.checkpoint.and_then(|checkpoint| checkpoint.age_seconds);
+        at_least_zero("checkpoint.age_seconds", age, f64::MAX)?;
+        self.restart.as_ref().map_or(Ok(()), |restart| restart.phases.check())?;
         self.check_metrics()
     }
 
@@ -149,6 +204,48 @@ impl ProgressReport {
             return Err(FieldFault::new("metrics", format!("expected names of 1 to {LONGEST_NAME} bytes")));
         }
         self.metrics.iter().try_for_each(|(name, value)| finite(&format!("metrics.{name}"), Some(*value)))
+    }
+}
+
+impl RestartKind {
+    pub const ALL: [RestartKind; 2] = [RestartKind::Restart, RestartKind::Resize];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            RestartKind::Restart => "restart",
+            RestartKind::Resize => "resize",
+        }
+    }
+}
+
+impl Phases {
+    /// What was measured, by name and in the order in which it happens.
+    pub fn measured(&self) -> impl Iterator<Item = (&'static str, f64)> {
+        let all = [
+            ("notice", self.notice),
+            ("checkpoint", self.checkpoint),
+            ("stop", self.stop),
+            ("start", self.start),
+            ("import", self.import),
+            ("process_group", self.process_group),
+            ("restore", self.restore),
+            ("first_step", self.first_step),
+        ];
+        all.into_iter().filter_map(|(name, seconds)| Some((name, seconds?)))
+    }
+
+    /// The time in which nothing was trained.
+    pub fn price_seconds(&self) -> f64 {
+        self.measured().filter(|(name, _)| *name != "notice").map(|(_, seconds)| seconds).sum()
+    }
+
+    fn check(&self) -> Result<(), FieldFault> {
+        if self.measured().next().is_none() {
+            return Err(FieldFault::new("restart.phases", "expected at least one phase, found none"));
+        }
+        let sensible =
+            |(name, seconds)| at_least_zero(&format!("restart.phases.{name}"), Some(seconds), LONGEST_STEP_SECONDS);
+        self.measured().try_for_each(sensible)
     }
 }
 
@@ -233,6 +330,30 @@ mod tests {
         let loss = ProgressReport { loss: Some(f64::NAN), ..ProgressReport::default() };
         assert_eq!(loss.check().unwrap_err().to_string(), "loss: expected a finite number, found NaN");
         assert!(fault(r#"{"setps": 1}"#).contains("unknown field `setps`"));
+    }
+
+    #[test]
+    fn the_price_of_an_interruption_is_all_but_the_notice() {
+        let line = r#"{"restart": {"kind": "restart", "phases": {"notice": 5, "checkpoint": 0.5, "import": 2.25}}}"#;
+        let restart = ProgressReport::parse_line(line).unwrap().restart.unwrap();
+        assert_eq!((restart.kind, restart.phases.price_seconds()), (RestartKind::Restart, 2.75));
+        let names: Vec<&str> = restart.phases.measured().map(|(name, _)| name).collect();
+        assert_eq!(names, ["notice", "checkpoint", "import"]);
+    }
+
+    #[test]
+    fn phases_that_are_none_are_refused_by_name() {
+        let of = |phases: &str| fault(&format!(r#"{{"restart": {{"kind": "resize", "phases": {phases}}}}}"#));
+        assert!(of(r#"{"inport": 1}"#).contains("unknown field `inport`"));
+        assert_eq!(of("{}"), "restart.phases: expected at least one phase, found none");
+        assert_eq!(of(r#"{"start": -1}"#), "restart.phases.start: expected a number from 0 to 1000000, found -1");
+        assert!(fault(r#"{"restart": {"kind": "reboot", "phases": {}}}"#).contains("unknown variant `reboot`"));
+    }
+
+    #[test]
+    fn a_saved_state_cannot_be_from_the_future() {
+        let line = r#"{"checkpoint": {"steps": 7, "age_seconds": -1}}"#;
+        assert_eq!(fault(line), "checkpoint.age_seconds: expected a finite number of at least 0, found -1");
     }
 
     #[test]

@@ -8,6 +8,8 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::problem::FieldFault;
+use crate::progress::Phases;
 use crate::spec::JobRequest;
 
 /// Where a job is in its life.
@@ -64,6 +66,15 @@ pub struct JobView {
     pub attempts: u32,
     pub failures: u32,
     pub preemptions: u32,
+    /// How often its workers changed without a restart.
+    #[serde(default)]
+    pub resizes: u32,
+    /// What its latest restart cost, as it measured that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restart: Option<InterruptionView>,
+    /// What its latest change of workers cost, as it measured that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resize: Option<InterruptionView>,
     /// GPU time used so far.
     pub gpu_seconds: f64,
     /// Time it has held devices so far.
@@ -101,6 +112,15 @@ pub struct ProgressView {
     /// Examples in one step over all workers.
     pub batch_size: Option<u32>,
     pub accumulation: Option<u32>,
+    pub reported_at: String,
+}
+
+/// What an interruption cost a job.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct InterruptionView {
+    /// The time in which nothing was trained.
+    pub seconds: f64,
+    pub phases: Phases,
     pub reported_at: String,
 }
 
@@ -234,6 +254,15 @@ pub struct PolicyRequest {
 pub struct PriorityRequest {
     #[schema(minimum = -1000, maximum = 1000)]
     pub priority: i32,
+}
+
+impl PriorityRequest {
+    pub fn check(self) -> Result<(), FieldFault> {
+        if (-1000..=1000).contains(&self.priority) {
+            return Ok(());
+        }
+        Err(FieldFault::new("priority", format!("expected from -1000 to 1000, found {}", self.priority)))
+    }
 }
 
 /// Whether the service lives, and whether it can take jobs.

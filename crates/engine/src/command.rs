@@ -19,6 +19,15 @@ pub enum Command {
     },
     /// Go on with another batch, without a restart.
     Retune { run: Run, tuning: Tuning },
+    /// Go on with these workers, without a restart. If that has not happened by `until`, leave everything as it was and
+    /// say so.
+    Resize {
+        run: Run,
+        allotment: Arc<Allotment>,
+        /// The batch to go on with, for jobs that are tuned.
+        tuning: Option<Tuning>,
+        until: Time,
+    },
     /// Rent so many nodes more, of the sort that can be rented.
     Provision { count: u32 },
     /// Give this node back; nothing runs on it.

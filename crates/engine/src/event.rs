@@ -87,6 +87,14 @@ pub enum Event {
         kind: GpuKind,
         step: StepTime,
     },
+    /// It goes on with the workers it was told to have, and without the others.
+    RunResized {
+        run: Run,
+    },
+    /// It was told to change its workers, and everything is as it was.
+    RunNotResized {
+        run: Run,
+    },
     /// It stopped as it was told, with its state saved after so many iterations.
     RunStopped {
         run: Run,

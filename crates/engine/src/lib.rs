@@ -3,10 +3,13 @@
 //! It knows what a policy is, but not one policy. It reads no clock and does no IO; whoever calls it says what time it is,
 //! keeps the journal and carries out the commands.
 
+#[cfg(test)]
+mod bench;
 mod command;
 mod decide;
 mod event;
 mod request;
+mod resize;
 mod state;
 mod tenants;
 
@@ -43,6 +46,8 @@ pub struct Settings {
     pub rest: Span,
     /// A running job changes its batch if that promises so many times its present goodput; 0 is always the best batch.
     pub worth_retuning: f64,
+    /// How long a run has to change its workers in place; nothing in a world where none can, and none is told to.
+    pub resize_within: Option<Span>,
     /// Check everything held after every plan, not only what the plan touches.
     pub whole_checks: bool,
 }
@@ -63,6 +68,7 @@ impl Default for Settings {
             grace: Span::from_minutes(5),
             rest: Span::ZERO,
             worth_retuning: 1.05,
+            resize_within: None,
             whole_checks: false,
         }
     }
@@ -137,6 +143,7 @@ impl Engine {
         }
         self.learn(now, &reported, &mut answer.events);
         failed.extend(self.fail_late_starts(now, &mut answer.events));
+        self.stop_silent_resizes(now, &mut answer.events);
         self.end_overdue(now, &mut answer.events);
         self.end_doomed(now, &mut answer.events);
         self.let_rest(now, &failed, &mut answer.events);
@@ -187,6 +194,9 @@ impl Engine {
         let claim = books.claim(id);
         let adaptation = claim.speed.adaptation.as_ref()?;
         let plan::Phase::Running { holds, .. } = &claim.phase else { return None };
+        if claim.resizing.is_some() {
+            return None;
+        }
         let shape = holds.placement.shape(&books.cluster);
         let best = claim.learned.tuning(adaptation, shape).filter(|&best| Some(best) != claim.tuning)?;
         let goodput = |tuning| claim.learned.goodput(adaptation, shape, tuning).unwrap_or(0.0);
@@ -209,6 +219,14 @@ impl Engine {
             self.record(now, Event::Issued(Command::Stop { run, grace: Span::ZERO }), events);
         }
         failed
+    }
+
+    /// A run that never said whether its workers changed may have any of them: it is stopped, and what it had and was to
+    /// have stays its own until then.
+    fn stop_silent_resizes(&mut self, now: Time, events: &mut Vec<Event>) {
+        while let Some(run) = self.state.silent_resize(now) {
+            self.record(now, Event::Issued(Command::Stop { run, grace: self.settings.grace }), events);
+        }
     }
 
     /// Claims that have held devices for as long as they may.
@@ -256,62 +274,9 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cluster::{ClusterDraft, Devices, Grain, JobDraft, NodeId, Placement, Run, SliceSet, Slot};
-    use perf::Speed;
-    use plan::{Allotment, Availability, Phase, Plan, Snapshot};
-
-    /// A policy that does what the closure says.
-    struct Told<F>(F);
-
-    impl<F: FnMut(&Snapshot<'_>) -> Plan + Send> Policy for Told<F> {
-        fn plan(&mut self, snapshot: &Snapshot<'_>) -> Plan {
-            (self.0)(snapshot)
-        }
-    }
-
-    struct Bench {
-        engine: Engine,
-        journal: Vec<Record>,
-    }
-
-    impl Bench {
-        fn new(cluster: &str, policy: impl FnMut(&Snapshot<'_>) -> Plan + Send + 'static) -> Bench {
-            let (cluster, queues) = ClusterDraft::parse_short(cluster).unwrap().build().unwrap();
-            let settings = Settings { whole_checks: true, ..Settings::default() };
-            let (engine, beginning) = Engine::new(cluster, queues, "told", Box::new(Told(policy)), settings);
-            let journal = beginning.into_iter().map(|event| Record { at: Time::ZERO, event }).collect();
-            Bench { engine, journal }
-        }
-
-        fn handle(&mut self, secs: u64, inputs: Vec<Input>) -> Vec<Event> {
-            let at = Time::from_secs(secs);
-            let answer = self.engine.handle(at, inputs);
-            self.journal.extend(answer.events.iter().map(|event| Record { at, event: event.clone() }));
-            assert_eq!(State::replay(&self.journal), self.engine.state, "a replay gives the same state");
-            answer.events
-        }
-
-        fn submit(&mut self, secs: u64, draft: JobDraft) -> Vec<Event> {
-            let spec = Arc::new(draft.build().unwrap());
-            let speed = Arc::new(Speed::constant(1.0));
-            self.handle(secs, vec![Input::Request(Request::Submit { spec, speed, held: false })])
-        }
-
-        fn report(&mut self, secs: u64, event: Event) -> Vec<Event> {
-            self.handle(secs, vec![Input::Report(event)])
-        }
-
-        fn phase(&self, claim: u32) -> &Phase {
-            &self.engine.state.books().claim(ClaimId(claim)).phase
-        }
-    }
-
-    fn whole(node: u32, devices: u64) -> Arc<Allotment> {
-        let slices = SliceSet { devices: Devices(devices), grain: Grain::Whole };
-        let (tasks, memory) = (slices.devices.count(), cluster::Bytes::ZERO);
-        let slot = Slot { node: NodeId(node), role: 0, tasks, slices, millicores: 0, memory };
-        Arc::new(Allotment { placement: Placement::new(vec![slot]), batch: None })
-    }
+    use crate::bench::{Bench, issued, run, whole};
+    use cluster::{Devices, JobDraft, NodeId};
+    use plan::{Availability, Phase, Plan, Snapshot};
 
     /// Gives the newest eligible claim all four devices of node 0 and takes them from everyone else.
     fn newest_takes_all(snapshot: &Snapshot<'_>) -> Plan {
@@ -331,17 +296,6 @@ mod tests {
 
     fn first_open_node(snapshot: &Snapshot<'_>) -> Plan {
         all_on(snapshot, if snapshot.room().is_open(NodeId(0)) { 0 } else { 1 })
-    }
-
-    fn run(claim: u32, attempt: u32) -> Run {
-        Run { claim: ClaimId(claim), attempt }
-    }
-
-    fn issued(events: &[Event]) -> Vec<&Command> {
-        events
-            .iter()
-            .filter_map(|event| if let Event::Issued(command) = event { Some(command) } else { None })
-            .collect()
     }
 
     fn job(name: &str) -> JobDraft {

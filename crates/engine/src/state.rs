@@ -4,13 +4,17 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use cluster::{ClaimId, GpuKind, NodeId, Run, Span, Time};
-use plan::{Allotment, Availability, Books, Claim, FailureCause, NodeStatus, Note, Outcome, Phase, Plan, Reason, Room};
+use cluster::{ClaimId, GpuKind, NodeId, Placement, Run, Span, Time};
+use plan::{
+    Allotment, Availability, Books, Claim, FailureCause, NodeStatus, Note, Outcome, Phase, Plan, Reason, Resizing,
+    Room, beyond,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::Settings;
 use crate::command::Command;
 use crate::event::{Event, Record};
+use crate::resize::{Outlook, Way};
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct State {
@@ -21,10 +25,10 @@ pub struct State {
 
 /// Everything there is once the cluster is defined.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct Core {
-    books: Books,
+pub(crate) struct Core {
+    pub(crate) books: Books,
     /// What is free physically, whatever the latest plan says.
-    held: Room,
+    pub(crate) held: Room,
     /// Since when the policy should be asked; nothing if it need not be.
     due_since: Option<Time>,
     /// When the policy asked to be woken.
@@ -38,8 +42,11 @@ struct Core {
     /// Claims that changed since the policy was last asked.
     changed: Vec<ClaimId>,
     /// Claims that do not hold what they are meant to hold, and for which nothing is under way yet.
-    unsettled: BTreeSet<ClaimId>,
+    pub(crate) unsettled: BTreeSet<ClaimId>,
     start_deadlines: BTreeSet<(Time, ClaimId)>,
+    /// When runs that were told to change their workers must have said what came of it.
+    #[serde(default)]
+    resize_deadlines: BTreeSet<(Time, ClaimId)>,
     /// When claims that hold devices will have done so for as long as they may.
     limits: BTreeSet<(Time, ClaimId)>,
     /// When claims that failed will have been left alone long enough.
@@ -49,6 +56,9 @@ struct Core {
     /// Claims whose model of a kind of GPU no longer fits what was seen.
     to_fit: Vec<(ClaimId, GpuKind)>,
 }
+
+/// How long after its time was up a run may take to say whether its workers changed.
+const PATIENCE: Span = Span::from_secs(30);
 
 impl State {
     pub fn replay<'a>(records: impl IntoIterator<Item = &'a Record>) -> State {
@@ -84,10 +94,11 @@ impl State {
         self.core().planned_at
     }
 
-    /// When something is to be done even if nothing happens: a start fails, a limit is reached, a rest is over.
+    /// When something is to be done even if nothing happens: a start fails, a resize is not heard of, a limit is reached,
+    /// a rest is over.
     pub fn next_deadline(&self) -> Option<Time> {
         let core = self.core();
-        let firsts = [&core.start_deadlines, &core.limits, &core.rests].map(BTreeSet::first);
+        let firsts = [&core.start_deadlines, &core.resize_deadlines, &core.limits, &core.rests].map(BTreeSet::first);
         firsts.into_iter().flatten().map(|&(at, _)| at).min()
     }
 
@@ -107,6 +118,12 @@ impl State {
         (until <= now).then(|| self.books().claim(claim).run())
     }
 
+    /// A run of which nobody has said in time whether its workers changed.
+    pub(crate) fn silent_resize(&self, now: Time) -> Option<Run> {
+        let &(until, claim) = self.core().resize_deadlines.first()?;
+        (until <= now).then(|| self.books().claim(claim).run())
+    }
+
     pub(crate) fn next_doomed(&self) -> Option<(ClaimId, Outcome)> {
         self.core().doomed.first().copied()
     }
@@ -122,12 +139,17 @@ impl State {
             let claim = self.books().claims().get(run.claim);
             claim.filter(|claim| claim.run() == *run).map(|claim| &claim.phase)
         };
+        let resizing = |run: &Run| {
+            let running = matches!(current(run), Some(Phase::Running { .. }));
+            running && self.books().claim(run.claim).resizing.is_some()
+        };
         match event {
             Event::RunStarted { run } => matches!(current(run), Some(Phase::Starting { .. })),
             // What it says while it is being stopped counts too.
             Event::RunProgressed { run, .. } => {
                 matches!(current(run), Some(Phase::Running { .. } | Phase::Stopping { .. }))
             }
+            Event::RunResized { run } | Event::RunNotResized { run } => resizing(run),
             Event::RunStopped { run, .. } => matches!(current(run), Some(Phase::Stopping { .. })),
             Event::RunFinished { run } | Event::RunFailed { run, .. } => current(run).is_some_and(|phase| {
                 matches!(phase, Phase::Starting { .. } | Phase::Running { .. } | Phase::Stopping { .. })
@@ -154,6 +176,22 @@ impl State {
         }
     }
 
+    /// Adds up anew what is occupied.
+    #[cfg(test)]
+    pub(crate) fn assert_nothing_is_lost(&self) {
+        let core = self.core();
+        let cluster = &core.books.cluster;
+        let mut free = Room::new(cluster, &vec![NodeStatus::default(); cluster.node_count()]);
+        let occupied = core.books.claims().live().flat_map(Claim::occupies);
+        occupied.for_each(|placement| free.take(&placement));
+        for (id, node) in cluster.nodes() {
+            let status = core.books.node_status(id);
+            let exist = cluster::Devices::first(u32::from(node.gpus));
+            free.set_node(id, exist.without(status.broken), status.is_open());
+        }
+        assert_eq!(free, core.held, "what is free is what nobody occupies");
+    }
+
     fn core(&self) -> &Core {
         self.core.as_ref().expect("a history begins with the definition of its cluster")
     }
@@ -166,7 +204,8 @@ impl State {
     /// must first let go of are promised; the launch follows by itself once they are free.
     pub(crate) fn commands(&self, now: Time, settings: Settings) -> Vec<Command> {
         let core = self.core();
-        let order = |&id: &ClaimId| core.next_step(core.books.claim(id), now, settings);
+        let outlook = Outlook::of(core, settings);
+        let order = |&id: &ClaimId| core.next_step(core.books.claim(id), now, settings, &outlook);
         core.unsettled.iter().filter_map(order).chain(core.node_commands()).collect()
     }
 }
@@ -184,6 +223,7 @@ impl Core {
             changed: Vec::new(),
             unsettled: BTreeSet::new(),
             start_deadlines: BTreeSet::new(),
+            resize_deadlines: BTreeSet::new(),
             limits: BTreeSet::new(),
             rests: BTreeSet::new(),
             doomed: Vec::new(),
@@ -258,6 +298,8 @@ impl Core {
                 self.books.refitted(*claim, *kind, *step);
                 self.touch(*claim);
             }
+            Event::RunResized { run } => self.resized(now, *run),
+            Event::RunNotResized { run } => self.not_resized(now, *run),
             Event::RunStopped { run, done } => {
                 let progress = self.books.progress_mut(run.claim);
                 (progress.done, progress.reported) = (*done, now);
@@ -283,6 +325,9 @@ impl Core {
                 self.books.tune(run.claim, *tuning);
                 self.launch(now, *run, allotment, *until);
             }
+            Event::Issued(Command::Resize { run, allotment, tuning, until }) => {
+                self.resize(now, *run, Resizing { to: allotment.clone(), tuning: *tuning, until: *until });
+            }
             Event::Issued(Command::Provision { count }) => self.ordered_nodes += count,
             Event::Issued(Command::Release { node }) => {
                 let broken = self.books.node_status(*node).broken;
@@ -306,7 +351,9 @@ impl Core {
         let claim = self.books.claim(id);
         let unsettled = match (&claim.phase, &claim.target) {
             (Phase::Waiting, target) => target.is_some(),
-            (Phase::Starting { holds, .. } | Phase::Running { holds, .. }, target) => target.as_ref() != Some(holds),
+            (Phase::Starting { holds, .. } | Phase::Running { holds, .. }, target) => {
+                target.as_ref() != Some(claim.resizes_to().unwrap_or(holds))
+            }
             (Phase::Stopping { .. } | Phase::Ended { .. }, _) => false,
         };
         if unsettled {
@@ -316,19 +363,25 @@ impl Core {
         }
     }
 
-    fn next_step(&self, claim: &Claim, now: Time, settings: Settings) -> Option<Command> {
+    fn next_step(&self, claim: &Claim, now: Time, settings: Settings, outlook: &Outlook) -> Option<Command> {
+        let tuning = |target: &Allotment| claim.tuning_in(&target.placement, &self.books.cluster);
         match (&claim.phase, &claim.target) {
             (Phase::Waiting, Some(target)) => {
                 let run = Run { claim: claim.id, attempt: claim.progress.launches + 1 };
                 let until = now + settings.start_deadline;
-                let free = self.held.fits(&self.books.cluster, &target.placement);
-                let tuning = || claim.tuning_in(&target.placement, &self.books.cluster);
-                free.then(|| Command::Launch { run, allotment: target.clone(), tuning: tuning(), until })
+                let free = outlook.room(self).fits(&self.books.cluster, &target.placement);
+                free.then(|| Command::Launch { run, allotment: target.clone(), tuning: tuning(target), until })
             }
+            (Phase::Running { .. }, Some(target)) if outlook.way(claim.id) == Some(Way::Resize) => {
+                let until = now + settings.resize_within.expect("nobody resizes in a world where none can");
+                let (run, allotment) = (claim.run(), target.clone());
+                Some(Command::Resize { run, allotment, tuning: tuning(target), until })
+            }
+            (Phase::Running { .. }, Some(_)) if outlook.way(claim.id) == Some(Way::Wait) => None,
             (Phase::Starting { .. } | Phase::Running { .. }, _) => {
                 Some(Command::Stop { run: claim.run(), grace: settings.grace })
             }
-            _ => None,
+            (Phase::Waiting, None) | (Phase::Stopping { .. } | Phase::Ended { .. }, _) => None,
         }
     }
 
@@ -392,9 +445,56 @@ impl Core {
         if let Some(limit) = self.books.claim(run.claim).spec.limit {
             self.limits.insert((now + limit.saturating_sub(executed), run.claim));
         }
+        self.books.forget_resizable(run.claim);
         self.books.set_phase(run.claim, Phase::Starting { holds: allotment.clone(), until });
         self.start_deadlines.insert((until, run.claim));
         self.touch(run.claim);
+    }
+
+    /// From now on the run has what it held and what it is to hold.
+    fn resize(&mut self, now: Time, run: Run, resizing: Resizing) {
+        self.resize_deadlines.insert((resizing.until + PATIENCE, run.claim));
+        self.books.set_resizing(run.claim, Some(resizing));
+        let claim = self.books.claim(run.claim);
+        let extra = claim.extra().expect("a run that resizes holds something");
+        let gpus = claim.occupies().map(|placement| placement.gpus()).sum();
+        self.held.take(&extra);
+        self.books.charge(now, run.claim, Some(gpus));
+        self.touch(run.claim);
+    }
+
+    fn resized(&mut self, now: Time, run: Run) {
+        self.forget_deadline(run.claim);
+        let claim = self.books.claim(run.claim);
+        let (Phase::Running { holds, since }, Some(Resizing { to, tuning, .. })) = (&claim.phase, &claim.resizing)
+        else {
+            panic!("only a run that is resizing resizes")
+        };
+        let surplus = beyond(&holds.placement, &to.placement);
+        let (to, tuning, since) = (to.clone(), *tuning, *since);
+        self.held.give(&surplus);
+        self.books.tune(run.claim, tuning);
+        self.books.progress_mut(run.claim).resizes += 1;
+        self.settle(now, run.claim, to, since);
+        self.due(now);
+    }
+
+    fn not_resized(&mut self, now: Time, run: Run) {
+        self.forget_deadline(run.claim);
+        let claim = self.books.claim(run.claim);
+        let Phase::Running { holds, since } = &claim.phase else { panic!("only a run that is resizing fails to") };
+        let (holds, since) = (holds.clone(), *since);
+        self.held.give(&claim.extra().expect("only a run that is resizing fails to"));
+        self.books.set_not_resizable(run.claim);
+        self.settle(now, run.claim, holds, since);
+    }
+
+    /// The change of its workers is over, and the run holds this.
+    fn settle(&mut self, now: Time, id: ClaimId, holds: Arc<Allotment>, since: Time) {
+        self.books.set_resizing(id, None);
+        self.books.charge(now, id, Some(holds.placement.gpus()));
+        self.books.set_phase(id, Phase::Running { holds, since });
+        self.touch(id);
     }
 
     /// A stop that comes after the run's end only clears away what is left of it.
@@ -425,9 +525,12 @@ impl Core {
 
     /// Devices are free again. A claim that nobody wants ends by that.
     fn let_go(&mut self, now: Time, id: ClaimId) {
-        let holds = self.books.claim(id).holds().expect("a run holds something until it ends").clone();
-        self.held.give(&holds.placement);
+        assert!(self.books.claim(id).holds().is_some(), "a run holds something until it ends");
+        let occupied: Vec<Placement> = self.books.claim(id).occupies().collect();
+        occupied.iter().for_each(|placement| self.held.give(placement));
         self.forget_deadline(id);
+        self.books.set_resizing(id, None);
+        self.books.forget_resizable(id);
         self.books.charge(now, id, None);
         self.books.set_phase(id, Phase::Waiting);
         if self.books.claim(id).spec.limit.is_some() {
@@ -503,6 +606,9 @@ impl Core {
     fn forget_deadline(&mut self, id: ClaimId) {
         if let Phase::Starting { until, .. } = self.books.claim(id).phase {
             self.start_deadlines.remove(&(until, id));
+        }
+        if let Some(resizing) = &self.books.claim(id).resizing {
+            self.resize_deadlines.remove(&(resizing.until + PATIENCE, id));
         }
     }
 }

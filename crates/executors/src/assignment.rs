@@ -26,7 +26,7 @@ pub(crate) struct Assignment {
     pub(crate) notice: Span,
     pub(crate) start_within: Span,
     pub(crate) enforcement: Enforcement,
-    /// In order of rank.
+    /// In order of rank at launch.
     pub(crate) workers: Vec<WorkerAssignment>,
     /// NVIDIA devices whose use is measured.
     pub(crate) gpus: Vec<String>,

@@ -64,6 +64,10 @@ impl Allowance {
         }
     }
 
+    pub(crate) fn set_cores(&mut self, cores: f64) {
+        self.cores = cores;
+    }
+
     /// Lets the worker go on, whatever it has used.
     pub(crate) fn lift(&mut self) {
         if std::mem::take(&mut self.is_stopped) {

@@ -9,12 +9,12 @@ pub struct Ending {
     /// Whether every worker got as far as the user's command.
     pub started: bool,
     pub told_to_stop: bool,
-    /// By rank.
+    /// By rank in the gang that was the last: a run may have been resized.
     pub exits: Vec<Exit>,
     /// The rank of the worker that failed before all others: they were stopped because of it.
     #[serde(default)]
     pub failed_first: Option<u32>,
-    /// Why the run could not start, or that its supervisor was lost.
+    /// Why the run could not start or could not go on with other workers, or that its supervisor was lost.
     pub trouble: Option<String>,
     pub usage: Usage,
 }

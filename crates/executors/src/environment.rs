@@ -8,6 +8,7 @@ use cluster::{ClaimId, NodeId};
 
 use crate::assignment::TOKEN_VARIABLE;
 use crate::machine::Machine;
+use crate::roster::FIRST_GANG;
 use crate::run_dir::{RunDir, checkpoint_dir};
 use crate::{LaunchOrder, WorkerPlace};
 
@@ -15,6 +16,8 @@ type Variables = BTreeMap<String, String>;
 
 /// What is passed on from the service; all else of its environment stays with it.
 const PASSED_ON: [&str; 8] = ["PATH", "LANG", "TZ", "TMPDIR", "HOME", "USER", "LOGNAME", "SHELL"];
+/// By which the processes of one worker are known among those of the run.
+pub(crate) const MEMBER_VARIABLE: &str = "MOIRA_MEMBER";
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// What a worker's environment depends on besides the order.
@@ -28,9 +31,24 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) service: &'a Variables,
 }
 
-/// The environment of worker `rank`. The contract wins over the program, since a worker with another's rank or devices
+/// Which process of the run it is, and in which gang it begins.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Part {
+    pub(crate) rank: usize,
+    pub(crate) member: u32,
+    pub(crate) gang: u32,
+}
+
+impl Part {
+    pub(crate) fn at_launch(rank: usize) -> Part {
+        Part { rank, member: rank as u32, gang: FIRST_GANG }
+    }
+}
+
+/// The environment of one worker. The contract wins over the program, since a worker with another's rank or devices
 /// would disturb others; the service wins over both.
-pub(crate) fn environment(order: &LaunchOrder, rank: usize, around: Surroundings<'_>) -> Variables {
+pub(crate) fn environment(order: &LaunchOrder, part: Part, around: Surroundings<'_>) -> Variables {
+    let rank = part.rank;
     let place = &order.workers[rank];
     let mut all = inherited(order, around.service);
     all.insert("OMP_NUM_THREADS".into(), threads(place, around.machine).to_string());
@@ -39,6 +57,7 @@ pub(crate) fn environment(order: &LaunchOrder, rank: usize, around: Surroundings
     all.extend(devices(order, place, around.machine));
     all.extend(own(order, place, around));
     all.extend(order.env.clone());
+    all.extend(resizing(order, part, around));
     all
 }
 
@@ -130,6 +149,21 @@ fn own(order: &LaunchOrder, place: &WorkerPlace, around: Surroundings<'_>) -> Va
     all
 }
 
+/// By which a worker takes part when the run is resized.
+fn resizing(order: &LaunchOrder, part: Part, around: Surroundings<'_>) -> Variables {
+    let dir = RunDir::of(around.data_dir, order.run);
+    let mut all = variables([
+        (MEMBER_VARIABLE, part.member.to_string()),
+        ("MOIRA_GANG", part.gang.to_string()),
+        ("MOIRA_RESIZE_FILE", dir.resize_file().display().to_string()),
+        ("MOIRA_GANG_DIR", dir.gang_dir().display().to_string()),
+    ]);
+    if part.gang > FIRST_GANG {
+        all.insert("MOIRA_JOINS".into(), "1".into());
+    }
+    all
+}
+
 /// As many threads as the worker has cores, so that libraries do not start one for each core of the machine.
 fn threads(place: &WorkerPlace, machine: &Machine) -> u32 {
     let cores = machine.cores_of(place).unwrap_or(f64::from(place.millicores) / 1000.0);
@@ -165,6 +199,10 @@ mod tests {
     }
 
     fn of_worker(rank: usize, program_env: &[(&str, &str)]) -> Variables {
+        of_part(Part::at_launch(rank), program_env)
+    }
+
+    fn of_part(part: Part, program_env: &[(&str, &str)]) -> Variables {
         let kind = |kind: &str, cores| AcceleratorDraft { cores, ..AcceleratorDraft::of(kind, 2) };
         let machine = Machine::of(&[kind("a100", 1.5), kind("t4", 1.0)]).unwrap();
         let program = Program {
@@ -190,7 +228,7 @@ mod tests {
         let data_dir = Path::new("/data");
         environment(
             &order,
-            rank,
+            part,
             Surroundings { machine: &machine, data_dir, token: "t", port: 4000, service: &service },
         )
     }
@@ -204,6 +242,14 @@ mod tests {
         let names = ["RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "ROLE_NAME"];
         let all: Vec<String> = (0..4).map(|rank| shown(&of_worker(rank, &[]), &names)).collect();
         assert_eq!(all, ["0 0 0 0 worker", "1 1 0 1 worker", "2 0 1 2 worker", "3 1 1 0 role1"]);
+    }
+
+    #[test]
+    fn a_newcomer_knows_that_it_joins_a_gang_that_trains() {
+        let names = ["RANK", "MOIRA_MEMBER", "MOIRA_GANG", "MOIRA_JOINS", "MOIRA_RESIZE_FILE", "MOIRA_GANG_DIR"];
+        let joins = of_part(Part { rank: 2, member: 7, gang: 3 }, &[("MOIRA_MEMBER", "0")]);
+        assert_eq!(shown(&joins, &names), "2 7 3 1 /data/runs/7.2/resize.json /data/runs/7.2/gang");
+        assert_eq!(shown(&of_worker(2, &[]), &names[..4]), "2 2 1 -");
     }
 
     #[test]

@@ -1,6 +1,9 @@
 //! The workers of one run, from the first to the last: all start or none stays, they fail together, they are stopped
 //! with notice and grace, and nothing is left of them.
 
+mod resize;
+
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::process::{Command, Stdio};
@@ -9,23 +12,25 @@ use std::time::{Duration, Instant};
 use cluster::Span;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process, kill_process_group, wait};
 
-use crate::assignment::Assignment;
+use crate::assignment::{Assignment, WorkerAssignment};
 use crate::bell::{Bell, drain};
 use crate::cgroup::Group;
 use crate::duty::{self, Allowance};
 use crate::kill::Kin;
 use crate::logs::Pump;
 use crate::process::{Identity, Process, below};
+use crate::roster::{Member, Roster};
 use crate::run_dir::{RunDir, name_of};
 use crate::usage::Sampler;
 use crate::worker::{CANNOT_RUN, StartFailure};
 use crate::{Ending, Enforcement, ExecutorError, Exit, news};
+use resize::{Resize, WishStamp};
 
 /// How long workers have that must go because of another: it failed, or the work is done.
 const SIBLING_GRACE: Duration = Duration::from_secs(5);
 /// How long a run has if the supervisor itself is asked to go.
 const SHUTDOWN_GRACE: Span = Span::from_secs(10);
-/// How often the stop note is looked for, should the signal have been lost.
+/// How often notes are looked for, should the signal have been lost.
 const LOOK_AROUND: Duration = Duration::from_secs(1);
 const LOG_PATIENCE: Duration = Duration::from_secs(2);
 const SWEEP_PATIENCE: Duration = Duration::from_secs(10);
@@ -46,16 +51,24 @@ pub(crate) fn hold(dir: &RunDir, assignment: &Assignment, bell: &Bell) -> Ending
 }
 
 /// The control group of a worker; empty where other means are used.
-pub(crate) fn group_of(assignment: &Assignment, rank: usize) -> Group {
-    let worker = &assignment.workers[rank];
-    let name = format!("moira-{}-{}-{rank}", name_of(assignment.run), &assignment.token);
+pub(crate) fn group_of(assignment: &Assignment, member: u32, worker: &WorkerAssignment) -> Group {
+    let name = format!("moira-{}-{}-{member}", name_of(assignment.run), &assignment.token);
     Group::below(&assignment.enforcement, &name, worker.cores, worker.memory.get())
 }
 
 struct Gang<'a> {
     dir: &'a RunDir,
     assignment: &'a Assignment,
+    /// Whose ends are the end of the run.
+    roster: Roster,
+    /// Whoever was started and is not put away: also those who join or leave.
     workers: Vec<Worker>,
+    resize: Option<Resize>,
+    /// The latest wish that was looked at.
+    wish: Option<WishStamp>,
+    /// By member.
+    exits: BTreeMap<u32, Exit>,
+    first_failure: Option<u32>,
     /// The deadline of the start.
     up_by: Instant,
     /// Whether the start is on record.
@@ -68,8 +81,9 @@ struct Gang<'a> {
 }
 
 struct Worker {
-    rank: usize,
+    member: u32,
     identity: Identity,
+    group: Group,
     /// Open until the worker has become the user's command.
     status: Option<io::PipeReader>,
     heard: Vec<u8>,
@@ -92,11 +106,16 @@ impl<'a> Gang<'a> {
         Gang {
             dir,
             assignment,
+            roster: Roster::at_launch(assignment),
             workers: Vec::new(),
+            resize: None,
+            wish: None,
+            exits: BTreeMap::new(),
+            first_failure: None,
             up_by: now + duration(assignment.start_within),
             is_start_noted: false,
             winding: None,
-            ending: Ending { exits: vec![Exit::default(); assignment.workers.len()], ..Ending::default() },
+            ending: Ending::default(),
             sampler: Sampler::new(own_pid(), &assignment.gpus, now),
             looked_around: now,
             usage_written: now,
@@ -104,29 +123,34 @@ impl<'a> Gang<'a> {
     }
 
     fn start(&mut self) {
-        for rank in 0..self.assignment.workers.len() {
-            match self.start_worker(rank) {
+        for member in self.roster.members.clone() {
+            match self.start_worker(&member) {
                 Ok(worker) => self.workers.push(worker),
                 Err(failure) => {
-                    self.could_not_start(rank, &failure);
+                    self.could_not_start(member.member, &failure);
                     break;
                 }
             }
         }
-        let leaders: Vec<Identity> = self.workers.iter().map(|worker| worker.identity).collect();
-        warn_if_failed(self.dir.write_workers(&leaders));
+        self.note_workers();
         // Those that were started before the one that could not be.
         self.step_winding(Instant::now());
     }
 
-    fn start_worker(&self, rank: usize) -> Result<Worker, StartFailure> {
+    fn note_workers(&self) {
+        let leaders: Vec<Identity> = self.workers.iter().map(|worker| worker.identity).collect();
+        warn_if_failed(self.dir.write_workers(&leaders));
+    }
+
+    fn start_worker(&self, member: &Member) -> Result<Worker, StartFailure> {
         let cannot = |doing: &str, error: io::Error| StartFailure::new(doing, error);
-        group_of(self.assignment, rank).make().map_err(|error| cannot("cannot make its control group", error))?;
+        let group = group_of(self.assignment, member.member, &member.assignment);
+        group.make().map_err(|error| cannot("cannot make its control group", error))?;
         let (status, theirs) = io::pipe().map_err(|error| cannot("cannot make a pipe", error))?;
         rustix::io::ioctl_fionbio(&status, true).map_err(|error| cannot("cannot make a pipe", error.into()))?;
         let (output, their_output) = io::pipe().map_err(|error| cannot("cannot make a pipe", error))?;
         let their_errors = their_output.try_clone().map_err(|error| cannot("cannot make a pipe", error))?;
-        let log = Pump::start(output, self.dir.log(rank as u32))
+        let log = Pump::start(output, self.dir.log(member.member))
             .map_err(|error| StartFailure { code: CANNOT_RUN, reason: error.to_string() })?;
         let (program, arguments) = self
             .assignment
@@ -137,7 +161,7 @@ impl<'a> Gang<'a> {
             .args(arguments)
             .arg(self.dir.path())
             .arg("--worker")
-            .arg(rank.to_string())
+            .arg(member.member.to_string())
             .stdin(Stdio::from(theirs))
             .stdout(Stdio::from(their_output))
             .stderr(Stdio::from(their_errors))
@@ -145,9 +169,11 @@ impl<'a> Gang<'a> {
             .map_err(|error| cannot("cannot fork", error))?;
         let identity = Identity::of(child.id() as i32)
             .ok_or_else(|| cannot("cannot see it in /proc", io::ErrorKind::NotFound.into()))?;
-        let cores = self.assignment.workers[rank].cores.filter(|_| self.assignment.enforcement == Enforcement::Duty);
+        let cores = member.assignment.cores.filter(|_| self.assignment.enforcement == Enforcement::Duty);
         let allowance = cores.map(|cores| Allowance::new(identity, cores, Instant::now()));
-        Ok(Worker { rank, identity, status: Some(status), heard: Vec::new(), log, allowance, has_ended: false })
+        let member = member.member;
+        let (status, heard) = (Some(status), Vec::new());
+        Ok(Worker { member, identity, group, status, heard, log, allowance, has_ended: false })
     }
 
     /// A worker that has ended may have left word why it did not start.
@@ -166,8 +192,11 @@ impl<'a> Gang<'a> {
 
     fn next_deadline(&self, now: Instant) -> Instant {
         let mut next = (self.looked_around + LOOK_AROUND).min(self.sampler.due());
-        if self.is_starting() {
+        if self.is_starting() && !self.ending.started {
             next = next.min(self.up_by);
+        }
+        if self.resize.is_some() {
+            next = next.min(now + resize::LOOK_EVERY);
         }
         match &self.winding {
             Some(winding) if !winding.was_terminated => next = next.min(winding.terminate_at),
@@ -182,7 +211,10 @@ impl<'a> Gang<'a> {
     fn step(&mut self, bell: &Bell, now: Instant) {
         self.hear_workers();
         self.judge_start(now);
-        self.reap();
+        let ended = self.reap();
+        // Whether someone may leave is decided by what was agreed before it left.
+        self.step_resize(now);
+        self.take_note(ended);
         self.hear_stop(bell, now);
         self.judge_ends(now);
         self.step_winding(now);
@@ -205,21 +237,24 @@ impl<'a> Gang<'a> {
                 worker.status = None;
                 if !worker.heard.is_empty() {
                     let garbled = StartFailure { code: CANNOT_RUN, reason: "it did not say why".into() };
-                    failures.push((worker.rank, serde_json::from_slice(&worker.heard).unwrap_or(garbled)));
+                    failures.push((worker.member, serde_json::from_slice(&worker.heard).unwrap_or(garbled)));
                 }
             }
         }
-        for (rank, failure) in failures {
-            self.could_not_start(rank, &failure);
+        for (member, failure) in failures {
+            self.could_not_start(member, &failure);
         }
     }
 
     /// The worker may be killed before it ends by itself: its code is the one it wanted to end with.
-    fn could_not_start(&mut self, rank: usize, failure: &StartFailure) {
-        self.ending.exits[rank] = Exit { code: Some(failure.code.into()), signal: None };
-        if self.ending.trouble.is_none() && !self.ending.started {
-            self.ending.failed_first = Some(rank as u32);
-            self.give_up(format!("cannot start worker {rank}: {}", failure.reason));
+    fn could_not_start(&mut self, member: u32, failure: &StartFailure) {
+        self.exits.insert(member, Exit { code: Some(failure.code.into()), signal: None });
+        let why = format!("cannot start worker {member}: {}", failure.reason);
+        if self.ending.started {
+            self.withdraw(why, Instant::now());
+        } else if self.ending.trouble.is_none() {
+            self.first_failure = Some(member);
+            self.give_up(why);
         }
     }
 
@@ -234,7 +269,7 @@ impl<'a> Gang<'a> {
         if self.winding.is_some() && !self.ending.started {
             return;
         }
-        if self.is_starting() {
+        if self.is_starting() && !self.ending.started {
             if now >= self.up_by {
                 self.give_up("not all workers were up in time".into());
             }
@@ -249,29 +284,38 @@ impl<'a> Gang<'a> {
         }
     }
 
-    /// Takes note of whoever has ended. Strangers among them were left behind by a worker.
-    fn reap(&mut self) {
+    /// Whoever has ended. Strangers among them were left behind by a worker.
+    fn reap(&mut self) -> Vec<(u32, Exit)> {
+        let mut ended = Vec::new();
         while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
             let Some(worker) = self.workers.iter_mut().find(|it| it.identity.pid == pid.as_raw_nonzero().get()) else {
                 continue;
             };
             worker.has_ended = true;
             worker.allowance = None;
-            let (rank, exit) = (worker.rank, exit_of(status));
-            let is_moot = self.ending.trouble.is_some() || self.is_finished();
-            if self.ending.exits[rank] == Exit::default() {
-                self.ending.exits[rank] = exit;
-            }
-            if exit.is_failure() && !is_moot && self.ending.failed_first.is_none() {
-                self.ending.failed_first = Some(rank as u32);
+            ended.push((worker.member, exit_of(status)));
+        }
+        ended
+    }
+
+    fn take_note(&mut self, ended: Vec<(u32, Exit)>) {
+        for (member, exit) in ended {
+            let is_moot = self.ending.trouble.is_some() || self.is_finished() || !self.roster.has(member);
+            self.exits.entry(member).or_insert(exit);
+            if exit.is_failure() && !is_moot && self.first_failure.is_none() {
+                self.first_failure = Some(member);
             }
         }
     }
 
+    fn exit_of_member(&self, member: u32) -> Exit {
+        self.exits.get(&member).copied().unwrap_or_default()
+    }
+
     /// The work is done when all of role 0 have ended well.
     fn is_finished(&self) -> bool {
-        let exits = self.assignment.workers.iter().zip(&self.ending.exits);
-        exits.filter(|(worker, _)| worker.role == 0).all(|(_, exit)| !exit.is_failure())
+        let mut workers = self.roster.members.iter().filter(|it| it.assignment.role == 0);
+        workers.all(|it| !self.exit_of_member(it.member).is_failure())
     }
 
     /// Exits count once the gang is whole: it takes no longer than the start itself.
@@ -279,7 +323,7 @@ impl<'a> Gang<'a> {
         if !self.ending.started || self.ending.told_to_stop {
             return;
         }
-        if self.ending.failed_first.is_some() || self.is_finished() {
+        if self.first_failure.is_some() || self.is_finished() {
             self.wind(now, now + SIBLING_GRACE);
         }
     }
@@ -365,11 +409,13 @@ impl<'a> Gang<'a> {
 
     /// Nobody is left, all output is written, and then it is over.
     fn finish(mut self) -> Ending {
-        let groups: Vec<Group> =
-            (0..self.assignment.workers.len()).map(|rank| group_of(self.assignment, rank)).collect();
+        // Of a worker that could not be forked there may be a group.
+        let of_roster = |it: &Member| group_of(self.assignment, it.member, &it.assignment);
+        let mut groups: Vec<Group> = self.roster.members.iter().map(of_roster).collect();
+        groups.extend(self.workers.iter().map(|worker| worker.group.clone()));
         let leaders: Vec<Identity> = self.workers.iter().map(|worker| worker.identity).collect();
-        let mark = self.assignment.mark();
-        let kin = Kin { supervisor: Some(own_pid()), mark: &mark, leaders: &leaders, groups: &groups };
+        let marks = [self.assignment.mark()];
+        let kin = Kin { supervisor: Some(own_pid()), marks: &marks, leaders: &leaders, groups: &groups };
         let reap = || while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {};
         while !kin.sweep(SWEEP_PATIENCE, reap) {
             tracing::warn!(run = %self.assignment.run, "some process cannot be killed yet");
@@ -378,6 +424,8 @@ impl<'a> Gang<'a> {
         self.workers.iter().for_each(|worker| worker.log.finish(LOG_PATIENCE));
         groups.iter().for_each(Group::remove);
         self.ending.usage = self.sampler.sample(Instant::now());
+        self.ending.exits = self.roster.members.iter().map(|it| self.exit_of_member(it.member)).collect();
+        self.ending.failed_first = self.first_failure.and_then(|member| self.roster.rank_of(member));
         self.ending
     }
 }

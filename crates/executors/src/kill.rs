@@ -14,8 +14,9 @@ use crate::process::{Identity, Process, descendants};
 pub(crate) struct Kin<'a> {
     /// The supervisor as long as it lives: whatever its descendants leave behind becomes its child.
     pub(crate) supervisor: Option<i32>,
-    /// The line with the run's token, in the environment of all that did not clean theirs.
-    pub(crate) mark: &'a str,
+    /// Lines in the environment of all that did not clean theirs: the run's token, and the worker if it is only about
+    /// one.
+    pub(crate) marks: &'a [String],
     /// Leaders of the workers' sessions.
     pub(crate) leaders: &'a [Identity],
     pub(crate) groups: &'a [Group],
@@ -25,9 +26,7 @@ impl Kin<'_> {
     pub(crate) fn living(&self) -> Vec<Identity> {
         let all = Process::all();
         let mut known: BTreeSet<i32> = self.groups.iter().flat_map(Group::members).collect();
-        known.extend(
-            all.iter().filter(|it| self.in_session(it, &all) || it.carries(self.mark)).map(|it| it.identity.pid),
-        );
+        known.extend(all.iter().filter(|it| self.in_session(it, &all) || self.is_marked(it)).map(|it| it.identity.pid));
         known.extend(self.supervisor);
         let family = descendants(&all, &known);
         known.extend(family);
@@ -56,6 +55,10 @@ impl Kin<'_> {
             }
             sleep(Duration::from_millis(5));
         }
+    }
+
+    fn is_marked(&self, process: &Process) -> bool {
+        !self.marks.is_empty() && self.marks.iter().all(|mark| process.carries(mark))
     }
 
     /// A session may outlive its leader. If another process has the leader's number now, the session is not ours.

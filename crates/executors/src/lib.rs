@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use cluster::{Bytes, NodeId, Run, Span};
+use cluster::{Bytes, NodeId, Run, Span, Time};
 use perf::Tuning;
 use serde::{Deserialize, Serialize};
 
@@ -30,7 +30,9 @@ mod news;
 mod nvidia;
 mod process;
 mod progress;
+mod roster;
 mod run_dir;
+mod signs;
 mod supervisor;
 mod usage;
 mod watch;
@@ -55,6 +57,9 @@ pub trait Executor: Send {
     fn stop(&mut self, run: Run, grace: Span) -> Result<(), ExecutorError>;
     /// Tells a run its new batch size, without a restart.
     fn retune(&mut self, run: Run, tuning: Tuning) -> Result<(), ExecutorError>;
+    /// Goes on with other workers, without a restart: those whose devices stay are kept. What comes of it is news, also
+    /// if the same order is given again after the service restarted; a run that ends meanwhile only tells its end.
+    fn resize(&mut self, order: &ResizeOrder) -> Result<(), ExecutorError>;
     /// What was told of the run's progress up to here is on record: after a restart telling goes on from there.
     fn bookmark(&mut self, run: Run, upto: u64) -> Result<(), ExecutorError>;
     /// What really runs, and what has ended and was not settled.
@@ -132,6 +137,19 @@ pub struct LaunchOrder {
     pub tuning: Option<Tuning>,
 }
 
+/// One resize in place, complete.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ResizeOrder {
+    pub run: Run,
+    /// All workers from then on, in any order: who stays keeps its place before the others.
+    pub workers: Vec<WorkerPlace>,
+    pub tuning: Option<Tuning>,
+    /// By which an order is known that is given again: no two of a run have the same.
+    pub until: Time,
+    /// If the workers have not agreed on it by then, the run goes on as it was.
+    pub within: Span,
+}
+
 /// A run as a survey finds it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sighting {
@@ -156,6 +174,15 @@ pub enum News {
     Ended {
         run: Run,
         ending: Ending,
+    },
+    /// The run goes on with the workers of its latest order, and nothing is left of the others.
+    Resized {
+        run: Run,
+    },
+    /// The run goes on as it was.
+    NotResized {
+        run: Run,
+        why: String,
     },
     /// Whole new lines of the run's progress file.
     Progress {

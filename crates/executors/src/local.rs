@@ -17,13 +17,17 @@ use perf::Tuning;
 use rustix::process::Signal;
 
 use crate::assignment::{Assignment, WorkerAssignment, new_token};
-use crate::environment::{Surroundings, environment};
+use crate::environment::{Part, Surroundings, environment};
 use crate::lost::{end_if_lost, end_if_never_held, is_supervised};
 use crate::news::{self, Listener};
 use crate::progress::Progress;
+use crate::roster::{FIRST_GANG, Member, Roster, Wish};
 use crate::run_dir::{RunDir, StopNote, checkpoint_dir, make_checkpoint_dir, make_data_dir};
 use crate::watch::{Shared, Watch};
-use crate::{CpuLimit, Enforcement, Executor, ExecutorError, LaunchOrder, Machine, News, Sighting, Stage};
+use crate::{
+    CpuLimit, Enforcement, Executor, ExecutorError, LaunchOrder, Machine, News, ResizeOrder, Sighting, Stage,
+    WorkerPlace,
+};
 
 /// Ports given out last are not given out again, since their runs may not have taken them yet.
 const PORTS_REMEMBERED: usize = 256;
@@ -119,10 +123,8 @@ impl Local {
             role: order.workers[rank].role,
             cores: self.machine.cores_of(&order.workers[rank]),
             memory: order.workers[rank].memory,
-            environment: environment(order, rank, around),
+            environment: environment(order, Part::at_launch(rank), around),
         };
-        let devices = order.workers.iter().flat_map(|it| it.devices.iter().map(|&device| (it.node, device)));
-        let gpus: BTreeSet<&str> = devices.filter_map(|(node, device)| self.machine.uuid(node, device)).collect();
         Ok(Assignment {
             run: order.run,
             command: order.program.command.clone(),
@@ -133,7 +135,7 @@ impl Local {
             start_within: order.start_within,
             enforcement: self.enforcement.clone(),
             workers: (0..order.workers.len()).map(worker).collect(),
-            gpus: gpus.into_iter().map(str::to_string).collect(),
+            gpus: self.gpus_of(&order.workers),
             supervisor: self.supervisor.clone(),
             order: order.clone(),
             token,
@@ -154,18 +156,79 @@ impl Local {
         if let Some(name) = names.into_iter().find(|name| name.is_empty() || name.contains('=')) {
             return refuse(format!("`{name}` is no name of a variable"));
         }
-        if order.workers.is_empty() {
-            return refuse("it has no workers".into());
+        self.check_places(&order.workers).or_else(refuse)
+    }
+
+    fn check_places(&self, workers: &[WorkerPlace]) -> Result<(), String> {
+        if workers.is_empty() {
+            return Err("it has no workers".into());
         }
-        for place in &order.workers {
+        for place in workers {
             if place.node.0 as usize >= self.machine.node_count() {
-                return refuse(format!("this machine has no {}", place.node));
+                return Err(format!("this machine has no {}", place.node));
             }
             if let Some(device) = place.devices.iter().find(|&&device| !self.machine.has(place.node, device)) {
-                return refuse(format!("{} has no device {device}", place.node));
+                return Err(format!("{} has no device {device}", place.node));
             }
         }
         Ok(())
+    }
+
+    fn gpus_of(&self, workers: &[WorkerPlace]) -> Vec<String> {
+        let devices = workers.iter().flat_map(|it| it.devices.iter().map(|&device| (it.node, device)));
+        let gpus: BTreeSet<&str> = devices.filter_map(|(node, device)| self.machine.uuid(node, device)).collect();
+        gpus.into_iter().map(str::to_string).collect()
+    }
+
+    /// What the supervisor needs to carry out a resize; `last` is the wish before it.
+    fn wish(
+        &mut self,
+        order: &ResizeOrder,
+        launched: &Assignment,
+        present: &Roster,
+        last: Option<&Wish>,
+    ) -> Result<Wish, ExecutorError> {
+        self.check_places(&order.workers).map_err(|reason| ExecutorError::Resize { run: order.run, reason })?;
+        let port = self.free_port()?;
+        let around = Surroundings {
+            machine: &self.machine,
+            data_dir: &self.data_dir,
+            token: &launched.token,
+            port,
+            service: &self.service_environment,
+        };
+        let gang = last.map_or(FIRST_GANG, |last| last.roster.gang) + 1;
+        let mut next_member = last.map_or(launched.workers.len() as u32, |last| last.next_member);
+        let seats = present.seats(&order.workers);
+        let workers = seats.iter().map(|seat| order.workers[seat.place].clone()).collect();
+        let whole = LaunchOrder { workers, tuning: order.tuning, ..launched.order.clone() };
+        let mut members = Vec::new();
+        for (rank, (seat, place)) in seats.iter().zip(&whole.workers).enumerate() {
+            let (member, environment) = match seat.kept.map(|earlier| &present.members[earlier]) {
+                Some(kept) => (kept.member, kept.assignment.environment.clone()),
+                None => {
+                    let part = Part { rank, member: next_member, gang };
+                    next_member += 1;
+                    (part.member, environment(&whole, part, around))
+                }
+            };
+            let (role, cores, memory) = (place.role, self.machine.cores_of(place), place.memory);
+            let assignment = WorkerAssignment { role, cores, memory, environment };
+            members.push(Member { member, place: place.clone(), assignment });
+        }
+        let gpus = self.gpus_of(&whole.workers);
+        let (until, within, tuning) = (order.until, order.within, order.tuning);
+        Ok(Wish { until, within, roster: Roster { gang, members }, port, tuning, gpus, next_member })
+    }
+
+    /// Makes the supervisor look at its notes; false if none holds the run now.
+    fn wake(&self, run: Run, dir: &RunDir) -> Result<bool, ExecutorError> {
+        match dir.supervisor()? {
+            Some(note) if is_supervised(dir)? => {
+                note.identity.signal(Signal::USR2).map_err(|source| ExecutorError::Wake { run, source })
+            }
+            Some(_) | None => Ok(false),
+        }
     }
 
     /// A port for the workers to meet at. It is free now; nothing can promise that it stays so.
@@ -236,16 +299,12 @@ impl Executor for Local {
         }
         let grace = dir.stop_note()?.map_or(grace, |earlier| earlier.grace.min(grace));
         dir.write_stop(StopNote { grace })?;
-        match dir.supervisor()? {
-            Some(note) if is_supervised(&dir)? => {
-                note.identity.signal(Signal::USR2).map_err(|source| ExecutorError::Wake { run, source })?;
-                Ok(())
-            }
-            // The watch will find that it was lost.
-            Some(_) => Ok(()),
+        if dir.supervisor()?.is_none() {
             // It was never started, or is just starting. Either way it will find the note, and start no worker.
-            None => self.start_supervisor(run, &dir),
+            return self.start_supervisor(run, &dir);
         }
+        // If nobody is there to be woken, the watch will find that the run was lost.
+        self.wake(run, &dir).map(drop)
     }
 
     fn retune(&mut self, run: Run, tuning: Tuning) -> Result<(), ExecutorError> {
@@ -254,6 +313,29 @@ impl Executor for Local {
             Some(assignment) => dir.write_tuning(tuning, assignment.account.as_ref()),
             None => Ok(()),
         }
+    }
+
+    fn resize(&mut self, order: &ResizeOrder) -> Result<(), ExecutorError> {
+        let run = order.run;
+        let dir = RunDir::of(&self.data_dir, run);
+        let Some(launched) = dir.assignment()?.filter(|_| !dir.has_ended()) else { return Ok(()) };
+        let last = dir.wish()?;
+        let wish = match last {
+            Some(known) if known.until == order.until => known,
+            Some(other) if dir.outcome()?.is_none_or(|outcome| outcome.gang != other.roster.gang) => {
+                return Err(ExecutorError::Resize { run, reason: "another resize is under way".into() });
+            }
+            last => {
+                let wish = self.wish(order, &launched, &dir.roster(&launched)?, last.as_ref())?;
+                dir.write_wish(&wish)?;
+                wish
+            }
+        };
+        self.shared.wait_for(run, wish.roster.gang);
+        self.wake(run, &dir)?;
+        // It may be done already: the watch must look again to say so.
+        news::tell(&self.data_dir, run, "awaited");
+        Ok(())
     }
 
     fn bookmark(&mut self, run: Run, upto: u64) -> Result<(), ExecutorError> {

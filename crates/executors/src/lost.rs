@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use crate::assignment::Assignment;
 use crate::cgroup::Group;
 use crate::gang::group_of;
 use crate::kill::Kin;
@@ -27,10 +28,9 @@ pub(crate) fn end_if_lost(dir: &RunDir) -> Result<bool, ExecutorError> {
     let Some(_lock) = dir.try_lock()? else { return Ok(false) };
     // It may have written down the end between our looking for it and its going.
     let Some(assignment) = dir.assignment()?.filter(|_| !dir.has_ended()) else { return Ok(false) };
-    let groups: Vec<Group> = (0..assignment.workers.len()).map(|rank| group_of(&assignment, rank)).collect();
+    let groups = groups_of(dir, &assignment)?;
     if note.boot == boot_id() {
-        let mark = assignment.mark();
-        let kin = Kin { supervisor: None, mark: &mark, leaders: &dir.workers()?, groups: &groups };
+        let kin = Kin { supervisor: None, marks: &[assignment.mark()], leaders: &dir.workers()?, groups: &groups };
         if !kin.sweep(PATIENCE, || ()) {
             return Ok(false);
         }
@@ -39,12 +39,19 @@ pub(crate) fn end_if_lost(dir: &RunDir) -> Result<bool, ExecutorError> {
     dir.write_ending(&Ending {
         started: dir.has_started(),
         told_to_stop: dir.stop_note()?.is_some(),
-        exits: vec![Exit::default(); assignment.workers.len()],
+        exits: vec![Exit::default(); dir.roster(&assignment)?.members.len()],
         failed_first: None,
         trouble: Some("its supervisor was lost".into()),
         usage: dir.usage()?.unwrap_or_default(),
     })?;
     Ok(true)
+}
+
+/// The control groups of all that may still be there: of the present gang, and of one that was just called together.
+fn groups_of(dir: &RunDir, assignment: &Assignment) -> Result<Vec<Group>, ExecutorError> {
+    let mut members = dir.roster(assignment)?.members;
+    members.extend(dir.wish()?.into_iter().flat_map(|wish| wish.roster.members));
+    Ok(members.iter().map(|member| group_of(assignment, member.member, &member.assignment)).collect())
 }
 
 /// If no supervisor has ever held the run: writes down that it is over, so that none that comes late begins it. True if

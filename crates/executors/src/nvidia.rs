@@ -55,6 +55,11 @@ impl Meter {
         Some(Meter { nvml, uuids: uuids.to_vec(), percents: 0.0, samples: 0, peak: 0 })
     }
 
+    /// Measures other devices from now on; what was measured counts.
+    pub(crate) fn turn_to(&mut self, uuids: &[String]) {
+        self.uuids = uuids.to_vec();
+    }
+
     /// Mean use in percent so far, and the most memory that was in use at once.
     pub(crate) fn sample(&mut self) -> Option<(f64, u64)> {
         let mut memory = 0;

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::assignment::Assignment;
 use crate::process::Identity;
+use crate::roster::{Outcome, Roster, Wish};
 use crate::{Account, Ending, ExecutorError, Usage};
 
 #[derive(Debug, Clone)]
@@ -40,6 +41,24 @@ pub(crate) struct StopNote {
 struct TuningNote {
     local_batch: u32,
     accumulation: u32,
+}
+
+/// What workers are told of a resize, in the words of the progress protocol.
+#[derive(Debug, Serialize)]
+struct ResizeNote {
+    gang: u32,
+    /// In order of the new rank.
+    members: Vec<MemberNote>,
+    master_addr: &'static str,
+    master_port: u16,
+    #[serde(flatten)]
+    tuning: Option<TuningNote>,
+}
+
+#[derive(Debug, Serialize)]
+struct MemberNote {
+    member: u32,
+    local_rank: usize,
 }
 
 impl RunDir {
@@ -89,10 +108,22 @@ impl RunDir {
         self.path.join("logs").join(format!("worker-{worker}.log"))
     }
 
+    /// Where workers and their supervisor agree on a resize.
+    pub(crate) fn gang_dir(&self) -> PathBuf {
+        self.file("gang")
+    }
+
+    /// What workers are told of a resize.
+    pub(crate) fn resize_file(&self) -> PathBuf {
+        self.file("resize.json")
+    }
+
     /// Makes the directory with the files the job itself writes, which belong to its account.
     pub(crate) fn make(&self, account: Option<&Account>) -> Result<(), ExecutorError> {
         make_dir(&self.path, 0o711)?;
         make_dir(&self.file("logs"), 0o700)?;
+        make_dir(&self.gang_dir(), 0o700)?;
+        own(&self.gang_dir(), account)?;
         let progress = self.file("progress.jsonl");
         let open = OpenOptions::new().create(true).append(true).mode(0o600).open(&progress);
         open.map_err(ExecutorError::file("make", &progress))?;
@@ -128,7 +159,7 @@ impl RunDir {
         write_durably(&self.file("supervisor.json"), note)
     }
 
-    /// The leaders of the workers' sessions, by rank.
+    /// The leaders of the workers' sessions.
     pub(crate) fn workers(&self) -> Result<Vec<Identity>, ExecutorError> {
         Ok(read(&self.file("workers.json"))?.unwrap_or_default())
     }
@@ -183,13 +214,67 @@ impl RunDir {
     }
 
     pub(crate) fn write_tuning(&self, tuning: Tuning, account: Option<&Account>) -> Result<(), ExecutorError> {
-        let note = TuningNote { local_batch: tuning.local, accumulation: tuning.accumulations };
-        let path = self.file("tuning.json");
-        let fresh = self.file("tuning.json.new");
-        write(&fresh, &note)?;
-        own(&fresh, account)?;
-        fs::rename(&fresh, &path).map_err(ExecutorError::file("replace", &path))
+        hand_over(&self.file("tuning.json"), &TuningNote::of(tuning), account)
     }
+
+    /// The present gang.
+    pub(crate) fn roster(&self, assignment: &Assignment) -> Result<Roster, ExecutorError> {
+        Ok(read(&self.file("gang.json"))?.unwrap_or_else(|| Roster::at_launch(assignment)))
+    }
+
+    pub(crate) fn write_roster(&self, roster: &Roster) -> Result<(), ExecutorError> {
+        write_durably(&self.file("gang.json"), roster)
+    }
+
+    /// The latest wish to resize the run, whatever has become of it.
+    pub(crate) fn wish(&self) -> Result<Option<Wish>, ExecutorError> {
+        read(&self.wish_file())
+    }
+
+    pub(crate) fn wish_file(&self) -> PathBuf {
+        self.file("wish.json")
+    }
+
+    /// Secrets may be in the environment of newcomers: nobody else reads this file.
+    pub(crate) fn write_wish(&self, wish: &Wish) -> Result<(), ExecutorError> {
+        write_durably(&self.wish_file(), wish)
+    }
+
+    /// What has become of the latest wish that was dealt with.
+    pub(crate) fn outcome(&self) -> Result<Option<Outcome>, ExecutorError> {
+        read(&self.file("outcome.json"))
+    }
+
+    pub(crate) fn write_outcome(&self, outcome: &Outcome) -> Result<(), ExecutorError> {
+        write_durably(&self.file("outcome.json"), outcome)
+    }
+
+    /// Calls the members of a new gang together.
+    pub(crate) fn write_call(&self, wish: &Wish, account: Option<&Account>) -> Result<(), ExecutorError> {
+        let roster = &wish.roster;
+        let members = roster.members.iter().enumerate();
+        let members =
+            members.map(|(rank, it)| MemberNote { member: it.member, local_rank: roster.local_rank(rank) }).collect();
+        let tuning = wish.tuning.map(TuningNote::of);
+        let call = ResizeNote { gang: roster.gang, members, master_addr: "127.0.0.1", master_port: wish.port, tuning };
+        hand_over(&self.resize_file(), &call, account)
+    }
+}
+
+impl TuningNote {
+    fn of(tuning: Tuning) -> TuningNote {
+        TuningNote { local_batch: tuning.local, accumulation: tuning.accumulations }
+    }
+}
+
+/// Replaces a file that the job reads.
+fn hand_over<T: Serialize>(path: &Path, value: &T, account: Option<&Account>) -> Result<(), ExecutorError> {
+    let mut fresh = path.as_os_str().to_os_string();
+    fresh.push(".new");
+    let fresh = PathBuf::from(fresh);
+    write(&fresh, value)?;
+    own(&fresh, account)?;
+    fs::rename(&fresh, path).map_err(ExecutorError::file("replace", path))
 }
 
 pub(crate) fn name_of(run: Run) -> String {

@@ -35,6 +35,14 @@ impl Sampler {
         self.due
     }
 
+    /// From now on the run has these devices.
+    pub(crate) fn turn_to(&mut self, gpus: &[String]) {
+        match &mut self.gpus {
+            Some(meter) => meter.turn_to(gpus),
+            None => self.gpus = Meter::of(gpus),
+        }
+    }
+
     /// The time of processes that are gone is with whoever waited for them, in the end with the supervisor: nothing is
     /// missed between two samples. Memory that came and went in between is.
     pub(crate) fn sample(&mut self, now: Instant) -> Usage {

@@ -26,12 +26,27 @@ const MOST_PIECES: u32 = 16;
 pub(crate) struct Shared {
     pub(crate) is_closing: AtomicBool,
     supervisors: Mutex<Vec<(RunDir, Child)>>,
+    /// The gangs of which the service wants to hear what became of them. Of others it is not told: what it asked for
+    /// before it restarted may be on its record already.
+    awaited: Mutex<BTreeMap<Run, u32>>,
 }
 
 impl Shared {
     /// A child that has ended stays in the process table until it is waited for.
     pub(crate) fn adopt(&self, dir: RunDir, supervisor: Child) {
         self.supervisors.lock().unwrap_or_else(PoisonError::into_inner).push((dir, supervisor));
+    }
+
+    pub(crate) fn wait_for(&self, run: Run, gang: u32) {
+        self.awaited.lock().unwrap_or_else(PoisonError::into_inner).insert(run, gang);
+    }
+
+    fn awaited(&self, run: Run) -> Option<u32> {
+        self.awaited.lock().unwrap_or_else(PoisonError::into_inner).get(&run).copied()
+    }
+
+    fn forget(&self, run: Run) {
+        self.awaited.lock().unwrap_or_else(PoisonError::into_inner).remove(&run);
     }
 
     /// The runs whose supervisor has ended.
@@ -143,8 +158,18 @@ impl Watch {
             known.usage = Some(usage);
             self.news.send(News::Usage { run, usage })?;
         }
+        if let Some(gang) = self.shared.awaited(run)
+            && let Some(outcome) = dir.outcome()?.filter(|outcome| outcome.gang == gang)
+        {
+            self.shared.forget(run);
+            self.news.send(match outcome.withdrawn {
+                None => News::Resized { run },
+                Some(why) => News::NotResized { run, why },
+            })?;
+        }
         if let Some(ending) = ending {
             known.has_ended = true;
+            self.shared.forget(run);
             self.news.send(News::Ended { run, ending })?;
         }
         Ok(())

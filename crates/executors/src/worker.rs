@@ -8,6 +8,7 @@ use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::process::{
     Gid, Resource, Rlimit, Signal, Uid, getppid, getrlimit, set_parent_process_death_signal, setrlimit, setsid,
@@ -15,10 +16,10 @@ use rustix::process::{
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use serde::{Deserialize, Serialize};
 
-use crate::assignment::Assignment;
+use crate::assignment::{Assignment, WorkerAssignment};
 use crate::gang::group_of;
 use crate::run_dir::RunDir;
-use crate::{Account, Limits};
+use crate::{Account, ExecutorError, Limits};
 
 /// The shell's codes for a command that is not there, and for one that cannot be run.
 const NOT_FOUND: u8 = 127;
@@ -31,10 +32,12 @@ pub(crate) struct StartFailure {
     pub(crate) reason: String,
 }
 
-/// Turns this process into worker `rank` of the run. Returns only if that fails; the supervisor then knows why.
-pub fn become_worker(run_dir: &Path, rank: u32) -> ExitCode {
+/// Turns this process into one worker of the run. Returns only if that fails; the supervisor then knows why.
+pub fn become_worker(run_dir: &Path, member: u32) -> ExitCode {
+    let launched = SystemTime::now();
     let status = rustix::io::fcntl_dupfd_cloexec(io::stdin().as_fd(), 3).map(File::from);
-    let failure = prepare(run_dir, rank).map_or_else(|failure| failure, run);
+    let failure = prepare(run_dir, member)
+        .map_or_else(|failure| failure, |(assignment, worker)| run(&assignment, &worker, launched));
     let told = status
         .map_err(io::Error::from)
         .and_then(|mut status| status.write_all(&serde_json::to_vec(&failure).map_err(io::Error::other)?));
@@ -51,18 +54,17 @@ impl StartFailure {
 }
 
 /// All but the command itself, in an order in which each step may still be taken.
-fn prepare(run_dir: &Path, rank: u32) -> Result<Assignment, StartFailure> {
+fn prepare(run_dir: &Path, member: u32) -> Result<(Assignment, WorkerAssignment), StartFailure> {
     setsid().map_err(|error| StartFailure::new("cannot begin a session", error))?;
     let dir = RunDir::at(run_dir);
-    let unreadable = |error: crate::ExecutorError| StartFailure { code: CANNOT_RUN, reason: error.to_string() };
+    let unreadable = |error: ExecutorError| StartFailure { code: CANNOT_RUN, reason: error.to_string() };
     let missing =
         |what: &str| StartFailure { code: CANNOT_RUN, reason: format!("{what} is not in the run's directory") };
-    let mut assignment = dir.assignment().map_err(unreadable)?.ok_or_else(|| missing("run.json"))?;
+    let assignment = dir.assignment().map_err(unreadable)?.ok_or_else(|| missing("run.json"))?;
     let supervisor = dir.supervisor().map_err(unreadable)?.ok_or_else(|| missing("supervisor.json"))?;
-    if rank as usize >= assignment.workers.len() {
-        return Err(missing(&format!("worker {rank}")));
-    }
-    let join = group_of(&assignment, rank as usize).join();
+    let worker =
+        find(&dir, &assignment, member).map_err(unreadable)?.ok_or_else(|| missing(&format!("worker {member}")))?;
+    let join = group_of(&assignment, member, &worker).join();
     join.map_err(|error| StartFailure::new("cannot enter its control group", error))?;
     limit(assignment.limits)?;
     if let Some(account) = &assignment.account {
@@ -77,17 +79,26 @@ fn prepare(run_dir: &Path, rank: u32) -> Result<Assignment, StartFailure> {
     let workdir = &assignment.workdir;
     std::env::set_current_dir(workdir)
         .map_err(|error| StartFailure::new(&format!("cannot enter `{}`", workdir.display()), error))?;
-    assignment.workers = vec![assignment.workers.swap_remove(rank as usize)];
-    Ok(assignment)
+    Ok((assignment, worker))
+}
+
+/// A member of the gang that was launched, or one that a resize calls for.
+fn find(dir: &RunDir, assignment: &Assignment, member: u32) -> Result<Option<WorkerAssignment>, ExecutorError> {
+    if let Some(worker) = assignment.workers.get(member as usize) {
+        return Ok(Some(worker.clone()));
+    }
+    Ok(dir.wish()?.and_then(|wish| wish.roster.find(member).map(|it| it.assignment.clone())))
 }
 
 /// Becomes the user's command; this returns only if there is no way to.
-fn run(assignment: Assignment) -> StartFailure {
+fn run(assignment: &Assignment, worker: &WorkerAssignment, launched: SystemTime) -> StartFailure {
     let Some((program, arguments)) = assignment.command.split_first() else {
         return StartFailure { code: CANNOT_RUN, reason: "there is no command".into() };
     };
     let mut command = Command::new(program);
-    command.args(arguments).env_clear().envs(&assignment.workers[0].environment).stdin(Stdio::null());
+    let since_1970 = launched.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+    command.args(arguments).env_clear().envs(&worker.environment).stdin(Stdio::null());
+    command.env("MOIRA_LAUNCHED_AT", format!("{since_1970:.3}"));
     // Last, since this process itself may need more than the job is allowed.
     if let Err(failure) = limit_one(Resource::As, "address space", assignment.limits.address_space) {
         return failure;

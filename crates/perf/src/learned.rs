@@ -1,7 +1,7 @@
 //! What a job has taught about itself: the step times of the shapes it visited, the model fitted to them, its gradient
 //! noise. Shapes it never visited are guesses of that model, and the truth about them may be another.
 
-use cluster::{GpuKind, Shape};
+use cluster::{GpuKind, Shape, Span};
 use serde::{Deserialize, Serialize};
 
 use crate::adaptation::{Adaptation, BatchRule};
@@ -15,6 +15,11 @@ pub struct Learned {
     pub noise: GradientNoise,
     /// In order of the kind.
     kinds: Vec<KindModel>,
+    /// What its restarts cost it, and what it cost to change its workers in place, as it measured that itself.
+    #[serde(default)]
+    restart: Price,
+    #[serde(default)]
+    resize: Price,
     /// Counts changes, so that what was computed from an older state is recognised.
     version: u64,
 }
@@ -29,8 +34,22 @@ pub struct KindModel {
     step: Option<StepTime>,
 }
 
-/// What a run says about itself from time to time.
+/// An exponential average of measured spans, in which the newest counts a quarter: what is slow at first, because nothing
+/// is cached yet, is soon forgotten.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+struct Price(Option<Span>);
+
+/// What an interruption of its steps really cost a job, from the last step before to the first one after.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub enum Interruption {
+    /// It was stopped and launched again.
+    Restart(Span),
+    /// It changed its workers in place.
+    Resize(Span),
+}
+
+/// What a run says about itself from time to time.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct StepReport {
     /// Whole iterations of the designed batch size that it has come, over all runs.
     pub done: u64,
@@ -39,11 +58,18 @@ pub struct StepReport {
     /// How long its steps took where it is, if it made any.
     pub steps: Option<Observation>,
     pub noise: Option<GradientNoise>,
+    /// This run can change its workers in place.
+    #[serde(default)]
+    pub resizable: bool,
+    /// What the last interruption cost, said once.
+    #[serde(default)]
+    pub interruption: Option<Interruption>,
 }
 
 impl Default for Learned {
     fn default() -> Learned {
-        Learned { noise: GradientNoise::UNKNOWN, kinds: Vec::new(), version: 0 }
+        let (restart, resize) = (Price::default(), Price::default());
+        Learned { noise: GradientNoise::UNKNOWN, kinds: Vec::new(), restart, resize, version: 0 }
     }
 }
 
@@ -72,6 +98,24 @@ impl Learned {
     /// The most replicas it has ever run with on a kind.
     pub fn most_replicas(&self, kind: GpuKind) -> u32 {
         self.on(kind).map_or(0, |model| model.observations.iter().map(|seen| seen.replicas).max().unwrap_or(0))
+    }
+
+    /// What a restart costs, as far as that was measured.
+    pub fn restart(&self) -> Option<Span> {
+        self.restart.0
+    }
+
+    /// What it costs to change its workers in place, as far as that was measured.
+    pub fn resize(&self) -> Option<Span> {
+        self.resize.0
+    }
+
+    /// Takes note of what an interruption cost.
+    pub fn interrupted(&mut self, interruption: Interruption) {
+        match interruption {
+            Interruption::Restart(span) => self.restart.add(span),
+            Interruption::Resize(span) => self.resize.add(span),
+        }
     }
 
     /// Takes note of a report. True if the model of that kind should be fitted anew.
@@ -169,6 +213,13 @@ impl Learned {
     }
 }
 
+impl Price {
+    fn add(&mut self, measured: Span) {
+        let millis = |known: Span| (3 * known.as_millis() + measured.as_millis()) / 4;
+        self.0 = Some(self.0.map_or(measured, |known| Span::from_millis(millis(known))));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -193,7 +244,7 @@ mod tests {
     fn report(replicas: u32, local_batch: u32, step_secs: f64) -> StepReport {
         let accumulation_secs = step_secs * 0.9;
         let steps = Observation { nodes: 1, replicas, local_batch, accumulation_secs, step_secs };
-        StepReport { done: 0, epoch: 0, steps: Some(steps), noise: None }
+        StepReport { steps: Some(steps), ..StepReport::default() }
     }
 
     fn shape(workers: u32) -> Shape {
@@ -208,6 +259,17 @@ mod tests {
         assert!(learned.take(Some(A), &report(1, 128, 0.2)), "twice as slow");
         assert!(learned.take(Some(A), &report(2, 64, 0.06)));
         assert_eq!((learned.most_replicas(A), learned.most_replicas(GpuKind(1))), (2, 0));
+    }
+
+    #[test]
+    fn the_newest_price_of_an_interruption_counts_a_quarter() {
+        let mut learned = Learned::default();
+        assert_eq!((learned.restart(), learned.resize()), (None, None));
+        learned.interrupted(Interruption::Restart(Span::from_secs(60)));
+        assert_eq!((learned.restart(), learned.resize()), (Some(Span::from_secs(60)), None));
+        learned.interrupted(Interruption::Restart(Span::from_secs(20)));
+        learned.interrupted(Interruption::Resize(Span::from_millis(800)));
+        assert_eq!((learned.restart(), learned.resize()), (Some(Span::from_secs(50)), Some(Span::from_millis(800))));
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub use curve::Curve;
 pub use efficiency::{GradientNoise, progress_of_epochs};
 pub use fit::{Observation, fit, loss};
 pub use goodput::{BatchLimits, Goodput, Ladder, Tuned, Tuning, capped, should_switch, untuned};
-pub use learned::{KindModel, Learned, StepReport};
+pub use learned::{Interruption, KindModel, Learned, StepReport};
 pub use learning_rate::LearningRateRule;
 pub use noise::{NoiseEstimator, StepNorms, total_noise};
 pub use pipeline::Pipeline;

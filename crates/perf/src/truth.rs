@@ -19,6 +19,9 @@ pub struct Truth {
     pub start_up: Span,
     /// How the training really goes, where that was measured; else it goes by its speed.
     pub course: Option<Arc<Course>>,
+    /// How long its steps pause when its workers change in place; nothing if it must be restarted for that.
+    #[serde(default)]
+    pub resize: Option<Span>,
 }
 
 /// A job of a workload: what its user says, what is thought of its speed, and what is really the case.
@@ -40,6 +43,7 @@ impl Truth {
             iterations: span.as_millis().max(1),
             start_up: Span::ZERO,
             course: None,
+            resize: None,
         }
     }
 

@@ -12,6 +12,7 @@ use crate::claim::{Allotment, Claim, Claims, Outcome, Phase};
 use crate::history::History;
 use crate::memory::Memory;
 use crate::note::{Note, Obstacle, Reason};
+use crate::resizing::Resizing;
 use crate::room::Room;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -202,12 +203,33 @@ impl Books {
         &mut self.claims.claim_mut(id).progress
     }
 
+    /// A change of its workers in place is under way, or no longer.
+    pub fn set_resizing(&mut self, id: ClaimId, resizing: Option<Resizing>) {
+        self.claims.claim_mut(id).resizing = resizing;
+    }
+
+    /// What its present run can do with its workers is not known yet.
+    pub fn forget_resizable(&mut self, id: ClaimId) {
+        let claim = self.claims.claim_mut(id);
+        (claim.resizable, claim.resize_failed) = (false, false);
+    }
+
+    /// Its present run was told to change its workers in place and did not: it is not asked again.
+    pub fn set_not_resizable(&mut self, id: ClaimId) {
+        let claim = self.claims.claim_mut(id);
+        (claim.resizable, claim.resize_failed) = (false, true);
+    }
+
     /// The claim has come so far and says how fast it is. Returns the kind of GPU whose model should be fitted anew.
     pub fn progressed(&mut self, now: Time, id: ClaimId, report: &StepReport) -> Option<GpuKind> {
         let claim = self.claims.claim_mut(id);
         claim.progress.done = report.done;
         claim.progress.epoch = report.epoch;
         claim.progress.reported = now;
+        claim.resizable = report.resizable && !claim.resize_failed;
+        if let Some(interruption) = report.interruption {
+            Arc::make_mut(&mut claim.learned).interrupted(interruption);
+        }
         let kind = claim.holds().and_then(|holds| holds.placement.kind(&self.cluster));
         let news = claim.speed.adaptation.is_some() && Arc::make_mut(&mut claim.learned).take(kind, report);
         kind.filter(|_| news)
@@ -303,7 +325,7 @@ impl Books {
         let here = target.placement.slots().iter().filter(|slot| slot.node == node);
         let moved_away = match status.availability {
             Availability::Open => false,
-            Availability::Cordoned => claim.holds() != Some(target),
+            Availability::Cordoned => claim.holds() != Some(target) && claim.resizes_to() != Some(target),
             Availability::Drained | Availability::Lost | Availability::Removed => true,
         };
         moved_away || here.into_iter().any(|slot| slot.slices.devices.overlaps(status.broken))

@@ -10,6 +10,7 @@ use perf::{Learned, Rates, Speed, Tuning};
 use serde::{Deserialize, Serialize};
 
 use crate::note::{Note, Reason};
+use crate::resizing::{Resizing, beyond};
 
 /// A user, by the order of the first submission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -92,6 +93,9 @@ pub struct Progress {
     pub failed_in_a_row: u32,
     /// How often it was stopped to make room.
     pub preemptions: u32,
+    /// How often its workers changed in place.
+    #[serde(default)]
+    pub resizes: u32,
     pub last_launch: Option<Time>,
     /// Since when it has held nothing.
     pub waiting_since: Time,
@@ -130,6 +134,15 @@ pub struct Claim {
     pub rests_until: Option<Time>,
     /// Higher goes first where a policy looks at it; what the spec says, until someone changes it.
     pub priority: i32,
+    /// Its present run says that it can change its workers in place, and has not failed to.
+    #[serde(default)]
+    pub resizable: bool,
+    /// Its present run was told to change its workers and did not.
+    #[serde(default)]
+    pub resize_failed: bool,
+    /// The change of its workers that is under way.
+    #[serde(default)]
+    pub resizing: Option<Resizing>,
 }
 
 /// All claims ever submitted, by id.
@@ -164,6 +177,7 @@ impl Progress {
             crashes: 0,
             failed_in_a_row: 0,
             preemptions: 0,
+            resizes: 0,
             last_launch: None,
             waiting_since: now,
             attained: GpuTime::ZERO,
@@ -235,6 +249,37 @@ impl Claim {
         }
     }
 
+    /// What it physically holds, and what it takes beyond that while its workers change: all of it is nobody else's.
+    pub fn occupies(&self) -> impl Iterator<Item = Placement> {
+        let extra = self.extra();
+        self.holds().map(|holds| holds.placement.clone()).into_iter().chain(extra)
+    }
+
+    /// What it will hold when the change of its workers that is under way is done.
+    pub fn resizes_to(&self) -> Option<&Arc<Allotment>> {
+        self.resizing.as_ref().map(|resizing| &resizing.to)
+    }
+
+    /// What it takes beyond what it holds while its workers change.
+    pub fn extra(&self) -> Option<Placement> {
+        Some(beyond(&self.resizing.as_ref()?.to.placement, &self.holds()?.placement))
+    }
+
+    /// What a restart costs it: as it measured, else as was declared.
+    pub fn restart_price(&self) -> Span {
+        let declared = || match &self.speed.adaptation {
+            Some(adaptation) => adaptation.restart,
+            None => self.spec.recovery.restart_cost + self.spec.recovery.checkpoint_cost,
+        };
+        self.learned.restart().unwrap_or_else(declared)
+    }
+
+    /// What it costs to give it other workers of the kind it has: as it measured, if it can change them in place, else
+    /// what a restart costs.
+    pub fn resize_price(&self) -> Span {
+        self.learned.resize().filter(|_| self.resizable).unwrap_or_else(|| self.restart_price())
+    }
+
     /// Eligible and given nothing by the latest plan.
     pub fn is_waiting(&self) -> bool {
         self.target.is_none() && self.is_eligible()
@@ -295,6 +340,9 @@ impl Claims {
             priority: spec.priority,
             learned: Arc::default(),
             tuning: None,
+            resizable: false,
+            resize_failed: false,
+            resizing: None,
             spec,
             speed,
         });

@@ -7,7 +7,7 @@ use cluster::{
     BatchRange, Bytes, ClaimId, Cluster, ClusterDraft, Count, Devices, Ends, GpuKind, GpuTime, Gpus, Grain, JobDraft,
     MigProfile, NodeId, Placement, QueueDraft, Role, Scaling, Slice, SliceSet, Slot, Span, Time, Weight, WorkerRange,
 };
-use perf::{Rates, ScalingLaw, Speed, Truth};
+use perf::{Interruption, Rates, ScalingLaw, Speed, StepReport, Truth};
 
 use crate::books::Books;
 use crate::check::check_everything;
@@ -36,6 +36,8 @@ use crate::snapshot::{Budgets, Changed, Snapshot};
 /// | `takes 40m`                             | what it really takes; the rest of it, for a running job   |
 /// | `attained 3600`                         | GPU seconds it has had                                    |
 /// | `runs n0:0-3` `runs a-0:0,a-1:0-1`      | has these devices now                                     |
+/// | `resizes-in 1s`, `restarts-in 1m`       | what it measured of changing its workers in place, which  |
+/// |                                         | it can then, and of being restarted                       |
 /// | `since 10s`                             | when it was last launched                                 |
 /// | `after prep`                            | runs after the job of that name                           |
 #[derive(Debug)]
@@ -101,6 +103,11 @@ impl Scenario {
             progress.launches = 1;
             progress.last_launch = Some(since);
             progress.hold(self.now, Some(gpus));
+        }
+        for interruption in job.interruptions {
+            let resizable = matches!(interruption, Interruption::Resize(_));
+            let report = StepReport { resizable, interruption: Some(interruption), ..StepReport::default() };
+            self.books.progressed(self.now, id, &report);
         }
         if let Some(attained) = job.attained {
             let gpus = self.books.claim(id).gpus();
@@ -223,6 +230,8 @@ struct JobLine {
     attained: Option<GpuTime>,
     runs: Option<Placement>,
     since: Option<Time>,
+    /// That of changing its workers in place last.
+    interruptions: Vec<Interruption>,
 }
 
 impl JobLine {
@@ -232,7 +241,7 @@ impl JobLine {
         let mut draft = JobDraft { name: name.as_str().into(), ..JobDraft::rigid(name.as_str(), 1) };
         let mut speed = Speed::constant(1.0);
         let (mut submitted, mut takes, mut attained, mut since) = (Time::ZERO, None, None, None);
-        let mut places = Vec::new();
+        let (mut places, mut interruptions) = (Vec::new(), Vec::new());
         let mut in_servers = false;
         let kind = |name: &str| cluster.kind_named(name).unwrap_or_else(|| panic!("no kind {name}"));
         while let Some(word) = words.next() {
@@ -289,6 +298,8 @@ impl JobLine {
                 "skew" => draft.skew = Some((next().parse::<f64>().expect("a skew") * 1000.0) as u16),
                 "submitted" => submitted = Time::ZERO + span(next()),
                 "since" => since = Some(Time::ZERO + span(next())),
+                "restarts-in" => interruptions.insert(0, Interruption::Restart(span(next()))),
+                "resizes-in" => interruptions.push(Interruption::Resize(span(next()))),
                 "deadline" => draft.deadline = Some(Time::ZERO + span(next())),
                 "expected" => draft.expected = Some(span(next())),
                 "iterations" => draft.ends = Ends::Iterations(next().parse().expect("a number of iterations")),
@@ -308,7 +319,7 @@ impl JobLine {
             }
         }
         let runs = (!places.is_empty()).then(|| place(cluster, &draft, &places));
-        JobLine { name, draft, speed, submitted, takes, attained, runs, since }
+        JobLine { name, draft, speed, submitted, takes, attained, runs, since, interruptions }
     }
 }
 

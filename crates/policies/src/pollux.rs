@@ -24,7 +24,8 @@
 //! than the genetic search gets it, at a small part of the time. Either begins with what everyone holds now and not with
 //! what the last search found, so that a decision depends on the snapshot and the seed alone. A job that was restarted all
 //! its life keeps a hundredth of its worth instead of nothing, so that it is not left without GPUs that nobody else
-//! wants; `parity` has neither that nor restart costs other than 30 s. GPUs of several kinds are all alike to Pollux: a
+//! wants; what a job has measured of its restarts, and of changing its workers in place, replaces what it declared.
+//! `parity` has neither that nor costs other than 30 s. GPUs of several kinds are all alike to Pollux: a
 //! job is judged by what it learnt on the kind it is on, but its row stays on one kind. Gangs that cannot change count
 //! by their size. Jobs of several roles or with parts of GPUs get what they ask for before the others, where they fit.
 //! Queues with budgets limit the replicas of their jobs.
@@ -32,12 +33,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cluster::{ClaimId, Devices, GpuKind, Grain, NodeId, Placement, Scaling, Shape, SliceSet, Slot, Span};
+use cluster::{ClaimId, GpuKind, Grain, NodeId, Placement, Scaling, Shape, SliceSet, Slot, Span};
 use perf::{Adaptation, Goodput, Situation};
 use plan::{Allotment, Claim, Note, Plan, Policy, Reason, Rhythm, Snapshot};
 use solver::genetic::{self, Dice};
 
 use crate::blocks::admit::Quotas;
+use crate::blocks::arrange::{devices_for, resizable_from};
 use crate::blocks::autoscale::Autoscaler;
 use crate::blocks::draft::Draft;
 use crate::blocks::grant;
@@ -275,19 +277,19 @@ impl Pollux {
     }
 
     /// What a restart now would leave of a job's worth: the part of its life that would be left if it went on being
-    /// restarted as often as so far.
+    /// restarted as often as so far. A job that can change its workers in place is taken to do so: most changes of a row
+    /// leave it some of its nodes.
     fn restarted(&self, snapshot: &Snapshot<'_>, claim: &Claim) -> f64 {
-        let penalty = match &claim.speed.adaptation {
-            _ if self.parity => RESTART_SECS,
-            Some(adaptation) => adaptation.restart.as_secs_f64(),
-            None => (claim.spec.recovery.restart_cost + claim.spec.recovery.checkpoint_cost).as_secs_f64(),
-        };
+        let secs = |span: Span| if self.parity { RESTART_SECS } else { span.as_secs_f64() };
+        let (penalty, restart) = (secs(claim.resize_price()), secs(claim.restart_price()));
         let age = snapshot.now.since(claim.submitted).as_secs_f64();
         if age + penalty == 0.0 {
             return 1.0;
         }
         let restarts = f64::from(claim.progress.launches.saturating_sub(1));
-        let left = (age - restarts * penalty).max(0.0) / (age + penalty);
+        let resizes = f64::from(claim.progress.resizes);
+        let resize = claim.learned.resize().map_or(restart, secs);
+        let left = (age - restarts * restart - resizes * resize).max(0.0) / (age + penalty);
         if self.parity { left } else { left.max(LEAST_LEFT) }
     }
 }
@@ -425,7 +427,7 @@ fn in_row(draft: &Draft<'_>, claim: &Claim, nodes: &[NodeId], row: &[u16]) -> Op
     }
     let slot = |(&node, &cell): (&NodeId, &u16)| {
         let tasks = u32::from(cell);
-        let devices: Devices = draft.room().free_devices(node).lowest(tasks);
+        let devices = devices_for(draft.room(), node, tasks, resizable_from(claim));
         Slot {
             node,
             role: 0,
@@ -456,6 +458,18 @@ mod tests {
         let scenario =
             Scenario::new("2x4 t4").at("1h").job("a elastic 1..8 speed t4=1").job("b elastic 1..8 speed t4=1");
         scenario.check(&mut *policy(&[]), "a: n1:0-3\nb: n0:0-3");
+    }
+
+    #[test]
+    fn measured_prices_replace_the_declared_one_and_those_of_the_past_count_too() {
+        let pollux = Pollux::new(&PolicyConfig::named("pollux")).unwrap();
+        let restarted = |words: &str| {
+            let scenario = Scenario::new("1x1").at("100s").job(&format!("a speed gpu=1 runs n0:0 {words}"));
+            pollux.restarted(&scenario.snapshot(None), scenario.snapshot(None).claim(ClaimId(0)))
+        };
+        assert_eq!(restarted(""), 1.0, "a restart was declared to cost nothing");
+        assert_eq!(restarted("restarts-in 60s"), 100.0 / 160.0);
+        assert_eq!(restarted("restarts-in 60s resizes-in 1s"), 100.0 / 101.0);
     }
 
     #[test]

@@ -286,14 +286,20 @@ mod tests {
             let scaling = Scaling::Elastic(WorkerRange { min: 1, max: most });
             let spec = JobDraft { scaling, ..JobDraft::rigid(name, 1) }.build().unwrap();
             let course = Some(Arc::new(course));
-            self.truths.push(Arc::new(Truth { speed: speed.clone(), iterations: 200, start_up: restart, course }));
+            self.truths.push(Arc::new(Truth {
+                speed: speed.clone(),
+                iterations: 200,
+                start_up: restart,
+                course,
+                resize: None,
+            }));
             self.books.submit(Time::ZERO, Arc::new(spec), Arc::new(speed));
             self
         }
 
         /// The job is in its second and last epoch.
         fn in_last_epoch(mut self, job: u32) -> Moment {
-            let report = StepReport { done: 100, epoch: 1, steps: None, noise: None };
+            let report = StepReport { done: 100, epoch: 1, ..StepReport::default() };
             self.books.progressed(Time::ZERO, cluster::ClaimId(job), &report);
             self
         }

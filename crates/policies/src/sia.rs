@@ -16,10 +16,11 @@
 //! | restart factor r_i        | `Sia::restart_factor`                                   |
 //! | fairness power p          | `p`                                                     |
 //! | penalty λ_n of no shape   | `lambda`                                                |
-//! | restart penalty S         | `Adaptation::restart`, or what the job declares         |
+//! | restart penalty S         | `Claim::restart_price`, `Claim::resize_price`           |
 //! | placer                    | `blocks/arrange.rs`                                     |
 //!
-//! Deviations. Costs are not rounded to two decimals, batches are valued up to what the job allows and not up to what its
+//! Deviations. A job that can change its workers in place, and has measured what that costs, pays only this for shapes of
+//! its kind of GPU; a measured restart replaces what was declared. Costs are not rounded to two decimals, batches are valued up to what the job allows and not up to what its
 //! user once asked for, and models are evaluated in double precision; `parity` brings back all three, as the authors'
 //! program has them. Queues with budgets are rows of the program. Jobs whose speed is declared and not learnt take part
 //! with that; gangs that cannot change compete with their size; jobs with several roles or parts of GPUs are placed where
@@ -272,20 +273,24 @@ impl Sia {
     /// The cost of every shape open to the claim.
     fn costs(&self, snapshot: &Snapshot<'_>, claim: &Claim) -> Vec<(Shape, f64)> {
         let held = claim.target.as_ref().map(|target| target.placement.shape(snapshot.cluster()));
-        let factor = if held.is_some() { self.restart_factor(snapshot, claim) } else { 1.0 };
+        let restarted = self.restart_factor(snapshot, claim, claim.restart_price());
+        let resized = self.restart_factor(snapshot, claim, claim.resize_price());
+        let factor = |shape: Shape| match held {
+            None => 1.0,
+            Some(held) if is_same(claim, held, shape) => 1.0,
+            Some(held) if held.kind == shape.kind => resized,
+            Some(_) => restarted,
+        };
         let priced = self.menus[&claim.id].offers.iter();
-        let kept = |offer: &Offer| held.is_some_and(|held| is_same(claim, held, offer.shape));
-        priced.map(|offer| (offer.shape, self.cost(offer.value, if kept(offer) { 1.0 } else { factor }))).collect()
+        priced.map(|offer| (offer.shape, self.cost(offer.value, factor(offer.shape)))).collect()
     }
 
     /// A shape that would keep its value over a restart keeps 1; one that is restarted over and over keeps little: the
     /// part of the job's life that would be left if it went on being restarted as often as so far (r_i of the paper).
-    fn restart_factor(&self, snapshot: &Snapshot<'_>, claim: &Claim) -> f64 {
-        let penalty = match &claim.speed.adaptation {
-            Some(adaptation) => adaptation.restart,
-            None => claim.spec.recovery.restart_cost + claim.spec.recovery.checkpoint_cost,
-        }
-        .as_secs_f64();
+    /// `penalty` is what getting to the shape costs: a restart, or a change of workers in place. Those of the past count
+    /// by what they cost.
+    fn restart_factor(&self, snapshot: &Snapshot<'_>, claim: &Claim, penalty: Span) -> f64 {
+        let penalty = penalty.as_secs_f64();
         let age = snapshot.now.since(claim.submitted).as_secs_f64();
         if age < penalty || penalty == 0.0 {
             return 1.0;
@@ -293,7 +298,11 @@ impl Sia {
         let moves = snapshot.books.memory().of(claim.id).map_or(0, |memory| memory[0]);
         let moves = if self.parity { moves as f64 } else { 0.0 };
         let restarts = f64::from(claim.progress.launches.saturating_sub(1)) - moves;
-        (age - restarts * penalty).max(0.0) / (age + penalty)
+        let resizes = f64::from(claim.progress.resizes);
+        let restart = claim.restart_price();
+        let resize = claim.learned.resize().unwrap_or(restart);
+        let spent = restarts * restart.as_secs_f64() + resizes * resize.as_secs_f64();
+        (age - spent).max(0.0) / (age + penalty)
     }
 
     fn cost(&self, value: f64, factor: f64) -> f64 {
@@ -428,6 +437,29 @@ mod tests {
         };
         faster("2").check(&mut sia(&[]), "a: b-0:0");
         faster("1").check(&mut sia(&[]), "a: a-0:0");
+    }
+
+    #[test]
+    fn a_change_in_place_that_costs_a_second_is_taken_where_a_restart_of_a_minute_is_not() {
+        let third = |measured: &str| {
+            Scenario::new("1x3").at("70s").job(&format!("a elastic 1..3 speed gpu=1 runs n0:0-1 {measured}"))
+        };
+        third("restarts-in 60s").check(&mut sia(&[]), "a: n0:0-1");
+        third("restarts-in 1s").check(&mut sia(&[]), "a: n0:0-2");
+        third("restarts-in 60s resizes-in 1s").check(&mut sia(&[]), "a: n0:0-2");
+        let other_kind = "a speed t4=1 a100=1.5 runs a-0:0 restarts-in 60s resizes-in 1s";
+        Scenario::new("1x1 t4, 1x1 a100").at("70s").job(other_kind).check(&mut sia(&[]), "a: a-0:0");
+    }
+
+    #[test]
+    fn who_can_be_resized_grows_and_shrinks_where_it_is() {
+        let grows =
+            |can: &str| Scenario::new("2x4").at("1h").job(&format!("a elastic 1..2 speed gpu=1 runs n1:3 {can}"));
+        grows("").check(&mut sia(&[]), "a: n0:0-1");
+        grows("resizes-in 1s").check(&mut sia(&[]), "a: n1:0,3");
+        let shrinks =
+            Scenario::new("2x4").at("1h").job("a elastic 1..8 speed gpu=1 runs n0:0-3 runs n1:0-3 resizes-in 1s");
+        shrinks.job("b 4 gpus").check(&mut sia(&["lambda=5"]), "a: n0:0-3\nb: n1:0-3");
     }
 
     #[test]

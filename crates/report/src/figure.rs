@@ -10,6 +10,7 @@ use plan::Allotment;
 
 use crate::fairness::Isolated;
 use crate::fold::Fold;
+use crate::hold::Hold;
 use crate::job::JobRow;
 use crate::run::Gauge;
 use crate::series::{Level, Timeline};
@@ -56,7 +57,7 @@ pub struct FigureFold {
     kinds: Vec<KindFold>,
     /// Which kind each node is of, and its number among the nodes of that kind.
     nodes: Vec<Option<(usize, NodeId)>>,
-    holding: BTreeMap<ClaimId, (Time, Arc<Allotment>)>,
+    holding: BTreeMap<ClaimId, (Time, Hold)>,
     holdings: Vec<Holding>,
 }
 
@@ -91,6 +92,18 @@ impl FigureFold {
                 self.let_go(*run);
             }
             Event::Issued(Command::Launch { run, allotment, .. }) => self.launched(*run, allotment),
+            Event::Issued(Command::Resize { run, allotment, .. }) => {
+                let more = self.change_hold(*run, |hold| hold.resize(allotment));
+                self.take(&more);
+            }
+            Event::RunResized { run } => {
+                let less = self.change_hold(*run, Hold::resized);
+                self.give(&less);
+            }
+            Event::RunNotResized { run } => {
+                let less = self.change_hold(*run, Hold::not_resized);
+                self.give(&less);
+            }
             _ => {}
         }
         if fold.live() == 0 && self.live > 0 {
@@ -102,11 +115,12 @@ impl FigureFold {
     /// What was seen so far. `fold` has observed the same events.
     pub fn finish(mut self, fold: &Fold, isolated: &Isolated<'_>) -> Figure {
         let open = std::mem::take(&mut self.holding);
-        self.holdings.extend(open.iter().map(|(&job, (from, allotment))| Holding {
+        let until = self.now;
+        self.holdings.extend(open.iter().map(|(&job, (from, hold))| Holding {
             job,
             from: *from,
-            until: self.now,
-            gpus: allotment.placement.gpus(),
+            until,
+            gpus: hold.gpus(),
         }));
         Figure {
             origin: self.origin.unwrap_or(self.now),
@@ -171,18 +185,35 @@ impl FigureFold {
     }
 
     fn launched(&mut self, run: Run, allotment: &Arc<Allotment>) {
-        for (kind, part) in self.parts(&allotment.placement) {
+        self.take(&allotment.placement);
+        self.holding.insert(run.claim, (self.now, Hold::new(allotment)));
+    }
+
+    /// From now on a run has more, or less: one holding ends and the next begins. Returns the difference.
+    fn change_hold(&mut self, run: Run, change: impl FnOnce(&mut Hold) -> Placement) -> Placement {
+        let (from, hold) = self.holding.get_mut(&run.claim).expect("a run holds something until it ends");
+        let past = Holding { job: run.claim, from: *from, until: self.now, gpus: hold.gpus() };
+        self.holdings.push(past);
+        *from = self.now;
+        change(hold)
+    }
+
+    fn take(&mut self, placement: &Placement) {
+        for (kind, part) in self.parts(placement) {
             self.kinds[kind].usage.take(&part);
         }
-        self.holding.insert(run.claim, (self.now, allotment.clone()));
+    }
+
+    fn give(&mut self, placement: &Placement) {
+        for (kind, part) in self.parts(placement) {
+            self.kinds[kind].usage.give(&part);
+        }
     }
 
     fn let_go(&mut self, run: Run) {
-        let (from, allotment) = self.holding.remove(&run.claim).expect("a run holds something until it ends");
-        for (kind, part) in self.parts(&allotment.placement) {
-            self.kinds[kind].usage.give(&part);
-        }
-        let gpus = allotment.placement.gpus();
+        let (from, hold) = self.holding.remove(&run.claim).expect("a run holds something until it ends");
+        hold.placements().for_each(|placement| self.give(&placement));
+        let gpus = hold.gpus();
         self.holdings.push(Holding { job: run.claim, from, until: self.now, gpus });
     }
 
@@ -298,6 +329,22 @@ mod tests {
         let figure = history.finish();
         assert_eq!(figure.holdings, [holding(0, 10, 50, 1), holding(1, 20, 50, 2)]);
         assert_eq!(figure.origin, Time::from_secs(10));
+    }
+
+    #[test]
+    fn a_run_that_resizes_in_place_holds_one_after_the_other() {
+        let mut history = Watched::on("1x4 t4");
+        let a = history.submit(0);
+        history.launch(0, a, &[(0, 0b1)]);
+        let allotment = Arc::new(Allotment { placement: placement(&[(0, 0b110), (0, 0b1)]), batch: None });
+        let until = Time::from_secs(90);
+        history.tell(60, Event::Issued(Command::Resize { run: a, allotment, tuning: None, until }));
+        history.tell(70, Event::RunResized { run: a });
+        history.tell(120, Event::RunFinished { run: a });
+        let figure = history.finish();
+        let held: Vec<(Time, Gpus)> = figure.holdings.iter().map(|holding| (holding.until, holding.gpus)).collect();
+        assert_eq!(held, [(60, 1), (70, 3), (120, 3)].map(|(until, gpus)| (Time::from_secs(until), Gpus::whole(gpus))));
+        assert_eq!(figure.kinds[0].utilisation.series.values, [Some(0.25), Some(0.75)]);
     }
 
     #[test]

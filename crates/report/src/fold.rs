@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cluster::{ClaimId, GpuTime, JobSpec, Name, QueueId, QueueTree, Run, Span, Time};
+use cluster::{ClaimId, GpuTime, JobSpec, Name, Placement, QueueId, QueueTree, Run, Span, Time};
 use engine::{Command, Event, Refusal, Trouble};
 use plan::{Allotment, Outcome};
 
 use crate::fairness::{FairShare, Isolated, Services};
+use crate::hold::Hold;
 use crate::job::JobRow;
 use crate::run::{Deadlines, Failures, FinishTimeRatio, Identity, Jain, RunReport, Times};
 use crate::series::{Level, Timeline};
@@ -47,7 +48,7 @@ struct Life {
     submitted: Time,
     started: Option<Time>,
     ended: Option<(Time, Outcome)>,
-    holding: Option<Arc<Allotment>>,
+    holding: Option<Box<Hold>>,
     /// Since when it has held that.
     since: Time,
     held: GpuTime,
@@ -111,6 +112,18 @@ impl Fold {
                 self.usage.set(*node, plan::Availability::Removed, cluster::Devices::NONE);
             }
             Event::Issued(Command::Launch { run, allotment, .. }) => self.launched(*run, allotment),
+            Event::Issued(Command::Resize { run, allotment, .. }) => {
+                let more = self.change_hold(*run, |hold| hold.resize(allotment));
+                self.usage.take(&more);
+            }
+            Event::RunResized { run } => {
+                let less = self.change_hold(*run, Hold::resized);
+                self.usage.give(&less);
+            }
+            Event::RunNotResized { run } => {
+                let less = self.change_hold(*run, Hold::not_resized);
+                self.usage.give(&less);
+            }
             Event::Issued(Command::Stop { run, .. }) => self.told_to_stop(*run),
         }
     }
@@ -250,12 +263,21 @@ impl Fold {
         let now = self.now;
         let life = self.life_mut(run.claim);
         assert!(life.holding.is_none(), "a run begins when the one before is over");
-        life.holding = Some(allotment.clone());
+        life.holding = Some(Box::new(Hold::new(allotment)));
         life.since = now;
         life.stopping = false;
         life.launches += 1;
         self.holding += 1;
         self.usage.take(&allotment.placement);
+    }
+
+    /// From now on a run has more, or less. Returns the difference.
+    fn change_hold(&mut self, run: Run, change: impl FnOnce(&mut Hold) -> Placement) -> Placement {
+        let now = self.now;
+        let life = self.life_mut(run.claim);
+        (life.held, life.executed) = (life.held_by(now), life.executed_by(now));
+        life.since = now;
+        change(life.holding.as_mut().expect("a run holds something until it ends"))
     }
 
     /// An order that comes after the run's end only clears away what is left of it.
@@ -278,7 +300,7 @@ impl Fold {
         (life.held, life.executed) = (held, executed);
         let leaves_as = life.leaves_as;
         self.holding -= 1;
-        self.usage.give(&holding.placement);
+        holding.placements().for_each(|placement| self.usage.give(&placement));
         if let Some(outcome) = leaves_as {
             self.end(run.claim, outcome);
         }
@@ -351,7 +373,7 @@ impl Life {
     }
 
     fn held_by(&self, now: Time) -> GpuTime {
-        let gpus = self.holding.as_ref().map(|holds| holds.placement.gpus());
+        let gpus = self.holding.as_ref().map(|hold| hold.gpus());
         self.held + gpus.map_or(GpuTime::ZERO, |gpus| gpus * (now - self.since))
     }
 
@@ -423,6 +445,37 @@ mod tests {
         let row = tale.job(job);
         assert_eq!((row.waiting, row.held), (Span::from_secs(30), GpuTime::from_gpu_secs(70)));
         assert_eq!((row.launches, row.restarts, row.preemptions), (2, 1, 1));
+    }
+
+    #[test]
+    fn a_job_that_resizes_in_place_is_charged_for_both_until_it_is_done() {
+        let mut tale = Tale::on("1x4 t4");
+        let job = tale.submit(0, JobDraft::rigid("a", 1));
+        tale.launch(0, job, &[(0, 0b1)]);
+        tale.resize(10, job, &[(0, 0b1110), (0, 0b1)]);
+        tale.resized(20, job);
+        tale.resize(50, job, &[(0, 0b1)]);
+        tale.not_resized(60, job);
+        tale.resize(60, job, &[(0, 0b1000)]);
+        tale.resized(70, job);
+        tale.finish(100, job);
+        let row = tale.job(job);
+        let charged = [(10, 1), (10, 4), (30, 4), (10, 4), (10, 4), (30, 1)].map(|(secs, gpus)| secs * gpus);
+        assert_eq!(row.held, GpuTime::from_gpu_secs(charged.iter().sum()));
+        assert_eq!((row.waiting, row.launches, row.restarts, row.preemptions), (Span::ZERO, 1, 0, 0));
+        assert_eq!(tale.report().utilisation.series.values, [Some(210.0 / 240.0), Some(70.0 / 160.0)]);
+    }
+
+    #[test]
+    fn a_job_that_ends_while_it_resizes_lets_go_of_everything() {
+        let mut tale = Tale::on("1x4 t4");
+        let (a, b) = (tale.submit(0, JobDraft::rigid("a", 1)), tale.submit(0, JobDraft::rigid("b", 4)));
+        tale.launch(0, a, &[(0, 0b1)]);
+        tale.resize(60, a, &[(0, 0b11)]);
+        tale.finish(120, a);
+        tale.launch(180, b, &[(0, 0b1111)]);
+        tale.finish(240, b);
+        assert_eq!(tale.report().utilisation.series.values, [Some(0.25), Some(0.5), Some(0.0), Some(1.0)]);
     }
 
     #[test]

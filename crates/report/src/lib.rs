@@ -7,6 +7,7 @@
 mod fairness;
 mod figure;
 mod fold;
+mod hold;
 mod job;
 mod run;
 mod series;

@@ -82,6 +82,20 @@ impl Tale {
         self.tell(at, Event::RunStarted { run: self.run(claim) });
     }
 
+    pub(crate) fn resize(&mut self, at: u64, claim: ClaimId, places: &[(u32, u64)]) {
+        let allotment = Arc::new(Allotment { placement: placement(places), batch: None });
+        let until = Time::from_secs(at + 60);
+        self.tell(at, Event::Issued(Command::Resize { run: self.run(claim), allotment, tuning: None, until }));
+    }
+
+    pub(crate) fn resized(&mut self, at: u64, claim: ClaimId) {
+        self.tell(at, Event::RunResized { run: self.run(claim) });
+    }
+
+    pub(crate) fn not_resized(&mut self, at: u64, claim: ClaimId) {
+        self.tell(at, Event::RunNotResized { run: self.run(claim) });
+    }
+
     pub(crate) fn stop(&mut self, at: u64, claim: ClaimId) {
         self.tell(at, Event::Issued(Command::Stop { run: self.run(claim), grace: Span::from_minutes(5) }));
     }

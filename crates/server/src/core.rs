@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use api::{JobId, Problem, ProgressReply, ProgressReport};
-use cluster::{ClaimId, JobSpec, NodeId, Run, Time};
+use api::{JobId, Problem, ProgressReply, ProgressReport, RestartKind, RestartReport};
+use cluster::{ClaimId, JobSpec, NodeId, Run, Span, Time};
 use engine::{Engine, Event, Input, Refusal, Request, State};
 use executors::{Ending, News, Program};
-use perf::{GradientNoise, Observation, Speed, StepReport};
+use perf::{GradientNoise, Interruption, Observation, Speed, StepReport};
 use plan::{FailureCause, Phase};
 use policies::PolicyConfig;
 
@@ -199,17 +199,28 @@ impl Core {
                     }
                 }
             }
+            News::Resized { run } => inputs.push(Input::Report(Event::RunResized { run })),
+            News::NotResized { run, why } => {
+                if is_resizing(self.engine.state(), run) {
+                    inputs.push(Input::Report(Event::RunNotResized { run }));
+                    self.put_on_record(now, Fact::NotResized { run, why }, step);
+                }
+            }
             News::Ended { run, ending } => {
                 step.settled.push(run);
                 if !is_current(self.engine.state(), run) {
                     return;
                 }
                 inputs.extend(self.verdict(run, &ending).into_iter().map(Input::Report));
-                let fact = Fact::Ended { run, ending };
-                self.ledger.apply(now, &fact, &self.engine.state().books().cluster);
-                step.facts.push(fact);
+                self.put_on_record(now, Fact::Ended { run, ending }, step);
             }
         }
+    }
+
+    /// A fact of the service's own.
+    fn put_on_record(&mut self, now: Time, fact: Fact, step: &mut Step) {
+        self.ledger.apply(now, &fact, &self.engine.state().books().cluster);
+        step.facts.push(fact);
     }
 
     /// What the end of a run's processes means for its claim.
@@ -254,9 +265,7 @@ impl Core {
         let known = self.ledger.job(run.claim).and_then(|job| job.report.as_ref()).map(|(_, known)| known);
         let progress = step_report(state, run.claim, known, &report);
         inputs.push(Input::Report(Event::RunProgressed { run, report: progress }));
-        let fact = Fact::Reported { run, report };
-        self.ledger.apply(now, &fact, &self.engine.state().books().cluster);
-        step.facts.push(fact);
+        self.put_on_record(now, Fact::Reported { run, report }, step);
     }
 }
 
@@ -408,6 +417,10 @@ fn is_current(state: &State, run: Run) -> bool {
     claim.is_some_and(|claim| claim.run() == run && claim.holds().is_some())
 }
 
+fn is_resizing(state: &State, run: Run) -> bool {
+    is_current(state, run) && state.books().claim(run.claim).resizing.is_some()
+}
+
 /// What a report means in the terms of the core; what it does not say is as it was known.
 fn step_report(state: &State, claim: ClaimId, known: Option<&ProgressReport>, report: &ProgressReport) -> StepReport {
     let books = state.books();
@@ -418,7 +431,12 @@ fn step_report(state: &State, claim: ClaimId, known: Option<&ProgressReport>, re
         let replicas = adaptation.zip(shape.kind).and_then(|(known, kind)| known.replicas(kind, shape.workers));
         replicas.unwrap_or(shape.workers)
     });
-    let steps = observation(report, shape.map_or(1, |shape| shape.nodes), replicas);
+    let is_of_these = match report.workers {
+        Some(workers) => shape.is_some_and(|shape| shape.workers == workers),
+        // Whether the old workers or the new ones made these steps nobody can tell.
+        None => claim.resizing.is_none(),
+    };
+    let steps = observation(report, shape.map_or(1, |shape| shape.nodes), replicas).filter(|_| is_of_these);
     StepReport {
         done: report.steps.or(known.and_then(|known| known.steps)).unwrap_or(claim.progress.done),
         epoch: report
@@ -427,6 +445,16 @@ fn step_report(state: &State, claim: ClaimId, known: Option<&ProgressReport>, re
             .map_or(claim.progress.epoch, |epoch| epoch.min(f64::from(u32::MAX)) as u32),
         steps,
         noise: report.noise.map(|noise| GradientNoise { sqr: noise.sqr, var: noise.var }),
+        resizable: report.resizable.or(known.and_then(|known| known.resizable)).unwrap_or(false),
+        interruption: report.restart.as_deref().map(interruption),
+    }
+}
+
+fn interruption(report: &RestartReport) -> Interruption {
+    let price = Span::from_secs_f64(report.phases.price_seconds());
+    match report.kind {
+        RestartKind::Restart => Interruption::Restart(price),
+        RestartKind::Resize => Interruption::Resize(price),
     }
 }
 

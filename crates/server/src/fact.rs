@@ -20,6 +20,12 @@ pub enum Fact {
         run: Run,
         report: ProgressReport,
     },
+    /// A run was to change its workers in place, and why it goes on as it was. What that means for the claim follows as
+    /// a fact of the core.
+    NotResized {
+        run: Run,
+        why: String,
+    },
     /// The processes of a run are gone. What that means for the claim follows as a fact of the core.
     Ended {
         run: Run,

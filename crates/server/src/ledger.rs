@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use api::{JobId, ProgressReport};
+use api::{JobId, ProgressReport, RestartKind, RestartReport};
 use cluster::{ClaimId, Cluster, Run, Shape, Time};
 use engine::{Command, Event};
 use executors::Ending;
@@ -38,6 +38,9 @@ pub struct Job {
     pub ending: Option<(Run, Ending)>,
     /// The latest of every figure it reported, and when.
     pub report: Option<(Time, ProgressReport)>,
+    /// The latest interruption of each kind that it measured, and when it said so.
+    #[serde(default)]
+    pub interruptions: Vec<(Time, RestartReport)>,
     /// Iterations in the newest state it is known to have saved.
     pub saved: u64,
     /// The decision that said the latest about it.
@@ -64,6 +67,9 @@ pub enum What {
     Reprioritised(i32),
     Launched { attempt: u32, shape: Shape },
     Started,
+    ToldToResize { shape: Shape },
+    Resized,
+    NotResized(String),
     ToldToStop,
     Stopped,
     Finished,
@@ -145,6 +151,7 @@ impl Ledger {
         match fact {
             Fact::Numbered(acceptance) => self.number(acceptance),
             Fact::Reported { run, report } => self.report(now, run.claim, report),
+            Fact::NotResized { run, why } => self.happened(now, run.claim, What::NotResized(why.clone())),
             Fact::Ended { run, ending } => {
                 if let Some(job) = self.jobs.get_mut(run.claim.0 as usize) {
                     job.ending = Some((*run, ending.clone()));
@@ -169,6 +176,7 @@ impl Ledger {
             first_started: None,
             ending: None,
             report: None,
+            interruptions: Vec::new(),
             saved: 0,
             decision: 0,
             history: Vec::new(),
@@ -179,6 +187,10 @@ impl Ledger {
         let Some(job) = self.jobs.get_mut(claim.0 as usize) else { return };
         if let Some(checkpoint) = report.checkpoint {
             job.saved = job.saved.max(checkpoint.steps);
+        }
+        if let Some(restart) = report.restart.as_deref() {
+            job.interruptions.retain(|(_, earlier)| earlier.kind != restart.kind);
+            job.interruptions.push((now, *restart));
         }
         let known = job.report.take().map_or_else(ProgressReport::default, |(_, known)| known);
         job.report = Some((now, newer(known, report.clone())));
@@ -218,8 +230,13 @@ impl Ledger {
             Event::Issued(Command::Launch { run, allotment, .. }) => {
                 let shape = allotment.placement.shape(cluster);
                 self.happened(now, run.claim, What::Launched { attempt: run.attempt, shape });
-                self.with(run.claim, |job| job.ending = None);
+                self.with(run.claim, Job::begins_anew);
             }
+            Event::Issued(Command::Resize { run, allotment, .. }) => {
+                let shape = allotment.placement.shape(cluster);
+                self.happened(now, run.claim, What::ToldToResize { shape });
+            }
+            Event::RunResized { run } => self.happened(now, run.claim, What::Resized),
             Event::Issued(Command::Stop { run, .. }) => self.happened(now, run.claim, What::ToldToStop),
             Event::RunStarted { run } => {
                 self.happened(now, run.claim, What::Started);
@@ -246,6 +263,8 @@ impl Ledger {
             | Event::NodeChanged { .. }
             | Event::ClaimRested { .. }
             | Event::RunProgressed { .. }
+            // Why is a fact of its own.
+            | Event::RunNotResized { .. }
             | Event::Refitted { .. }
             | Event::Issued(Command::Retune { .. } | Command::Provision { .. } | Command::Release { .. }) => {}
         }
@@ -270,6 +289,19 @@ impl Ledger {
 }
 
 impl Job {
+    /// The latest interruption of a kind that it measured.
+    pub fn interruption(&self, kind: RestartKind) -> Option<&(Time, RestartReport)> {
+        self.interruptions.iter().find(|(_, report)| report.kind == kind)
+    }
+
+    /// How the last run ended, and what that one was able to, says nothing of the next.
+    fn begins_anew(&mut self) {
+        self.ending = None;
+        if let Some((_, report)) = &mut self.report {
+            report.resizable = None;
+        }
+    }
+
     /// What was done since is lost, whatever it reported.
     fn goes_on_from(&mut self, done: u64) {
         if let Some((_, ProgressReport { steps: Some(steps), .. })) = &mut self.report {
@@ -278,7 +310,8 @@ impl Job {
     }
 }
 
-/// Every figure of the later report, and of the earlier one what the later does not say.
+/// Every figure of the later report, and of the earlier one what the later does not say. What an interruption cost is
+/// said once and counted then.
 fn newer(known: ProgressReport, report: ProgressReport) -> ProgressReport {
     ProgressReport {
         run: report.run.or(known.run),
@@ -286,11 +319,14 @@ fn newer(known: ProgressReport, report: ProgressReport) -> ProgressReport {
         epoch: report.epoch.or(known.epoch),
         step_seconds: report.step_seconds.or(known.step_seconds),
         compute_seconds: report.compute_seconds.or(known.compute_seconds),
+        workers: report.workers.or(known.workers),
         local_batch: report.local_batch.or(known.local_batch),
         accumulation: report.accumulation.or(known.accumulation),
         loss: report.loss.or(known.loss),
         noise: report.noise.or(known.noise),
         checkpoint: report.checkpoint.or(known.checkpoint),
+        resizable: report.resizable.or(known.resizable),
+        restart: None,
         metrics: known.metrics.into_iter().chain(report.metrics).collect(),
     }
 }

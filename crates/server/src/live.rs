@@ -9,7 +9,7 @@ use std::time::Duration;
 use api::Problem;
 use cluster::{Devices, NodeId, Run, Span, Time};
 use engine::{Command, Engine, Event, Request, Settings};
-use executors::{Ending, Executor, LaunchOrder, News, Sighting, Stage, workers_of};
+use executors::{Ending, Executor, LaunchOrder, News, ResizeOrder, Sighting, Stage, workers_of};
 use journal::JournalError;
 use plan::{Availability, Phase};
 use policies::PolicyConfig;
@@ -262,6 +262,15 @@ impl Live {
             }
             Command::Stop { run, grace } => self.executor.stop(*run, self.grace_of(*run, *grace)),
             Command::Retune { run, tuning } => self.executor.retune(*run, *tuning),
+            Command::Resize { run, allotment, tuning, until } => {
+                let order = self.resize_order(*run, allotment, *tuning, *until);
+                if let Err(error) = self.executor.resize(&order) {
+                    let why = with_cause(&error);
+                    tracing::error!(run = %name(*run), error = why, "cannot resize");
+                    self.unheard.push(News::NotResized { run: *run, why });
+                }
+                Ok(())
+            }
             Command::Provision { .. } | Command::Release { .. } => {
                 tracing::warn!(?command, "there is nobody here to rent nodes from");
                 Ok(())
@@ -283,6 +292,7 @@ impl Live {
         let state = self.core.engine.state();
         let acceptance = self.core.ledger.acceptance(run.claim).expect("what is launched was numbered");
         let mut env = self.environment.clone();
+        env.extend(bounds(&acceptance.request));
         let id = self.core.ledger.id(run.claim);
         env.insert("MOIRA_JOB_ID".into(), id.to_string());
         if let Some(task) = id.task {
@@ -298,6 +308,18 @@ impl Live {
             restarts: run.attempt - 1,
             tuning,
         }
+    }
+
+    fn resize_order(
+        &self,
+        run: Run,
+        allotment: &plan::Allotment,
+        tuning: Option<perf::Tuning>,
+        until: Time,
+    ) -> ResizeOrder {
+        let state = self.core.engine.state();
+        let workers = workers_of(&allotment.placement, &state.books().cluster);
+        ResizeOrder { run, workers, tuning, until, within: until.since(state.now()) }
     }
 
     /// After a start: what the journal says should run, beside what really does.
@@ -324,7 +346,10 @@ impl Live {
                     let ending = Ending { started: true, told_to_stop, trouble, ..Ending::default() };
                     news.push(News::Ended { run, ending });
                 }
-                (Phase::Running { .. }, Some(_)) => {}
+                (Phase::Running { .. }, Some(_)) => again.extend(claim.resizing.as_ref().map(|resizing| {
+                    let (allotment, tuning, until) = (resizing.to.clone(), resizing.tuning, resizing.until);
+                    Command::Resize { run, allotment, tuning, until }
+                })),
                 (Phase::Stopping { .. }, Some(_)) => again.push(Command::Stop { run, grace }),
             }
         }
@@ -376,6 +401,16 @@ const WORTH_COMPACTING_WHEN_IDLE: u64 = 400_000;
 
 pub(crate) fn text_of(fact: &Fact) -> String {
     serde_json::to_string(fact).expect("facts are made of numbers, words and lists")
+}
+
+/// Within what a job may be changed, for workers that choose by themselves.
+fn bounds(request: &api::JobRequest) -> BTreeMap<String, String> {
+    let mut env = BTreeMap::from([("MOIRA_MAX_WORKERS".to_string(), request.workers.max.to_string())]);
+    if let Some(batch) = request.batch {
+        env.insert("MOIRA_BATCH".into(), batch.initial.to_string());
+        env.insert("MOIRA_BATCH_MAX".into(), batch.max.to_string());
+    }
+    env
 }
 
 /// An error and what brought it about, in one line.

@@ -6,6 +6,7 @@ use std::fmt;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use api::RestartReport;
 use cluster::Time;
 use engine::{Command, Event};
 use plan::{Claim, FailureCause, Outcome, Phase};
@@ -33,6 +34,8 @@ pub struct Measures {
     decisions: Count,
     preempted: Count,
     failures: Count,
+    resizes: Count,
+    interruptions: Family<Labels, Histogram, fn() -> Histogram>,
     deadline_misses: Count,
     cycle: HistogramWithExemplars<Vec<(String, String)>>,
     queue_wait: Histogram,
@@ -46,6 +49,8 @@ impl Default for Measures {
             decisions: Count::default(),
             preempted: Count::default(),
             failures: Count::default(),
+            resizes: Count::default(),
+            interruptions: Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.01, 4.0, 10))),
             deadline_misses: Count::default(),
             cycle: HistogramWithExemplars::new(exponential_buckets(1e-5, 4.0, 12)),
             queue_wait: Histogram::new(exponential_buckets(0.1, 4.0, 12)),
@@ -65,7 +70,11 @@ impl Measures {
 
     /// Counts a fact; `before` is what was the case before it.
     pub(crate) fn observe(&self, now: Time, fact: &Fact, before: &Shown) {
-        let Fact::Core(event) = fact else { return };
+        let event = match fact {
+            Fact::Core(event) => event,
+            Fact::Reported { report, .. } => return report.restart.iter().for_each(|it| self.interrupted(it)),
+            Fact::Numbered(_) | Fact::NotResized { .. } | Fact::Ended { .. } => return,
+        };
         let claims = || before.state.books().claims();
         match event {
             Event::ClaimSubmitted { .. } => count(&self.submitted, [("result", "accepted".into())]),
@@ -80,6 +89,8 @@ impl Measures {
                 let began = claim.progress.last_launch.unwrap_or(now);
                 self.queue_wait.observe(began.since(claim.progress.waiting_since).as_secs_f64());
             }
+            Event::RunResized { .. } => count(&self.resizes, [("result", "done".into())]),
+            Event::RunNotResized { .. } => count(&self.resizes, [("result", "withdrawn".into())]),
             Event::RunFailed { why, .. } => count(&self.failures, [("reason", cause(*why).into())]),
             Event::RunFinished { run } => self.ended(now, claims().claim(run.claim), Outcome::Finished),
             Event::ClaimEnded { claim, outcome } => self.ended(now, claims().claim(*claim), *outcome),
@@ -104,10 +115,18 @@ impl Measures {
                 "stop"
             }
             Command::Retune { .. } => "retune",
+            Command::Resize { .. } => "resize",
             Command::Provision { .. } => "provision",
             Command::Release { .. } => "release",
         };
         count(&self.decisions, [("action", action.into()), ("result", "issued".into())]);
+    }
+
+    fn interrupted(&self, report: &RestartReport) {
+        for (phase, seconds) in report.phases.measured() {
+            let labels = vec![("kind", report.kind.name().to_string()), ("phase", phase.to_string())];
+            self.interruptions.get_or_create(&labels).observe(seconds);
+        }
     }
 
     fn ended(&self, now: Time, claim: &Claim, outcome: Outcome) {
@@ -125,6 +144,12 @@ impl Measures {
         registry.register("decisions", "decisions and the orders that followed", self.decisions.clone());
         registry.register("preempted_jobs", "orders to stop a job to make room", self.preempted.clone());
         registry.register("run_failures", "runs that failed, by cause", self.failures.clone());
+        registry.register("resizes", "changes of workers without a restart, by how they ended", self.resizes.clone());
+        registry.register(
+            "interruption_seconds",
+            "time between two steps of a job that was restarted or resized, by phase",
+            self.interruptions.clone(),
+        );
         registry.register("deadline_misses", "jobs that ended after their deadline", self.deadline_misses.clone());
         registry.register("schedule_cycle_duration_seconds", "time of a step with a decision", self.cycle.clone());
         registry.register("queue_wait_seconds", "time from waiting to launch", self.queue_wait.clone());
@@ -168,10 +193,10 @@ impl Levels {
                     add(0, vec![("queue", queue(claim)), ("reason", claim.note.reason.to_string())], 1.0);
                     add(1, vec![("queue", queue(claim))], claim.spec.min_gpus().as_f64());
                 }
-                Phase::Starting { holds, .. } | Phase::Running { holds, .. } | Phase::Stopping { holds } => {
+                Phase::Starting { .. } | Phase::Running { .. } | Phase::Stopping { .. } => {
                     add(2, vec![("queue", queue(claim))], 1.0);
                     let labels = vec![("queue", queue(claim)), ("gpu_type", kind(claim))];
-                    add(3, labels, holds.placement.gpus().as_f64());
+                    add(3, labels, claim.occupies().map(|placement| placement.gpus().as_f64()).sum());
                 }
                 Phase::Ended { .. } => {}
             }

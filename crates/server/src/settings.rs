@@ -28,6 +28,8 @@ pub struct Config {
     pub start_deadline: Duration,
     /// How long a job has to save its state when told to stop, if it does not say.
     pub grace: Duration,
+    /// How long a job that can change its workers in place has to do so, before it goes on as it was; zero never lets it.
+    pub resize_within: Duration,
     /// How long a job that failed is left alone; twice as long each time it fails again.
     pub rest_after_failure: Duration,
 }
@@ -41,6 +43,7 @@ impl Default for Config {
             queues: Vec::new(),
             start_deadline: Duration::from_secs(600),
             grace: Duration::from_secs(30),
+            resize_within: Duration::from_secs(60),
             rest_after_failure: Duration::from_secs(1),
         }
     }
@@ -99,6 +102,7 @@ impl Config {
             start_deadline: self.start_deadline.span(),
             grace: self.grace.span(),
             rest: self.rest_after_failure.span(),
+            resize_within: Some(self.resize_within.span()).filter(|within| !within.is_zero()),
             ..engine::Settings::default()
         }
     }
@@ -125,6 +129,14 @@ mod tests {
     fn the_defaults_are_sound() {
         assert!(Config::default().check().is_ok());
         assert_eq!(Config::from_toml("").unwrap(), Config::default());
+    }
+
+    #[test]
+    fn a_service_may_be_told_to_resize_nothing_in_place() {
+        let within = |text: &str| Config::from_toml(text).unwrap().engine_settings().resize_within;
+        assert_eq!(within(""), Some(cluster::Span::from_secs(60)));
+        assert_eq!(within("resize_within = \"5s\""), Some(cluster::Span::from_secs(5)));
+        assert_eq!(within("resize_within = \"0s\""), None);
     }
 
     #[test]

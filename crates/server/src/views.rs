@@ -1,14 +1,15 @@
 //! What is shown of jobs, queues and nodes: the replica in the words of the wire.
 
 use api::{
-    ArrayView, EventView, JobId, JobState, JobView, NodeView, ProgressView, QueueView, UsageView, WorkersView, rfc3339,
+    ArrayView, EventView, InterruptionView, JobId, JobState, JobView, NodeView, ProgressView, QueueView, RestartKind,
+    UsageView, WorkersView, rfc3339,
 };
 use cluster::{ClaimId, NodeId, Time};
 use engine::{Command, Event};
 use plan::{Availability, Claim, Obstacle, Outcome, Phase, Reason};
 
 use crate::fact::{Acceptance, Array, Fact};
-use crate::ledger::What;
+use crate::ledger::{Job, What};
 use crate::replica::{Line, Shown};
 
 pub(crate) fn moment(time: Time) -> String {
@@ -67,6 +68,9 @@ fn claim(shown: &Shown, id: ClaimId, now: Time) -> JobView {
         attempts: claim.progress.launches,
         failures: claim.progress.crashes,
         preemptions: claim.progress.preemptions,
+        resizes: claim.progress.resizes,
+        restart: interruption(record, RestartKind::Restart),
+        resize: interruption(record, RestartKind::Resize),
         gpu_seconds: claim.attained(now).as_gpu_secs(),
         elapsed_seconds: claim.progress.executed(now).as_secs_f64(),
         progress: progress(shown, claim),
@@ -84,6 +88,11 @@ fn claim(shown: &Shown, id: ClaimId, now: Time) -> JobView {
         deadline: claim.spec.deadline.map(moment),
         spec: None,
     }
+}
+
+fn interruption(record: Option<&Job>, kind: RestartKind) -> Option<InterruptionView> {
+    let (at, report) = record?.interruption(kind)?;
+    Some(InterruptionView { seconds: report.phases.price_seconds(), phases: report.phases, reported_at: moment(*at) })
 }
 
 /// The signal that an exit code stands for, as a shell writes it.
@@ -313,7 +322,7 @@ pub fn queues(shown: &Shown) -> Vec<QueueView> {
             weight: queue.weight.as_f64(),
             lends: queue.lends,
             borrows: queue.borrows,
-            gpus: mine().filter_map(Claim::holds).map(|holds| holds.placement.gpus()).sum::<cluster::Gpus>().as_f64(),
+            gpus: mine().flat_map(Claim::occupies).map(|placement| placement.gpus()).sum::<cluster::Gpus>().as_f64(),
             pending_gpus: waiting().map(|claim| claim.spec.min_gpus()).sum::<cluster::Gpus>().as_f64(),
             running: mine().filter(|claim| claim.holds().is_some()).count() as u32,
             pending: waiting().count() as u32,
@@ -335,11 +344,12 @@ fn node(shown: &Shown, id: NodeId) -> NodeView {
         books
             .claims()
             .live()
-            .filter(move |claim| claim.holds().is_some_and(|holds| holds.placement.nodes().any(|node| node == id)))
+            .filter(move |claim| claim.occupies().any(|placement| placement.nodes().any(|node| node == id)))
     };
     let held: f64 = here()
-        .filter_map(Claim::holds)
-        .flat_map(|holds| holds.placement.slots().iter().filter(|slot| slot.node == id))
+        .flat_map(Claim::occupies)
+        .flat_map(|placement| placement.slots().to_vec())
+        .filter(|slot| slot.node == id)
         .map(|slot| slot.slices.gpus().as_f64())
         .sum();
     NodeView {
@@ -364,6 +374,7 @@ pub fn event(shown: &Shown, line: &Line) -> Option<EventView> {
     let id = |claim: ClaimId| Some(shown.ledger.id(claim).to_string());
     let (job, what, text) = match &line.fact {
         Fact::Numbered(_) | Fact::Reported { .. } => return None,
+        Fact::NotResized { run, why } => (id(run.claim), "not_resized", why.clone()),
         Fact::Ended { run, ending } => {
             let code = ending.exit_code().map_or("no exit code".into(), |code| format!("exit code {code}"));
             (id(run.claim), "processes_ended", ending.trouble.clone().unwrap_or(code))
@@ -391,6 +402,11 @@ pub fn event(shown: &Shown, line: &Line) -> Option<EventView> {
                 let shape = allotment.placement.shape(&shown.state.books().cluster);
                 (id(run.claim), "launched", format!("attempt {} with {} workers", run.attempt, shape.workers))
             }
+            Event::Issued(Command::Resize { run, allotment, .. }) => {
+                let shape = allotment.placement.shape(&shown.state.books().cluster);
+                (id(run.claim), "told_to_resize", format!("attempt {} to {} workers", run.attempt, shape.workers))
+            }
+            Event::RunResized { run } => (id(run.claim), "resized", format!("attempt {}", run.attempt)),
             Event::Issued(Command::Stop { run, .. }) => {
                 (id(run.claim), "told_to_stop", format!("attempt {}", run.attempt))
             }
@@ -409,6 +425,8 @@ pub fn event(shown: &Shown, line: &Line) -> Option<EventView> {
             Event::ClusterDefined { .. }
             | Event::ClaimRested { .. }
             | Event::Refitted { .. }
+            // Why is a fact of its own.
+            | Event::RunNotResized { .. }
             | Event::Planned(_)
             | Event::Issued(Command::Provision { .. } | Command::Release { .. }) => return None,
         },
@@ -428,9 +446,11 @@ pub(crate) fn happening(shown: &Shown, what: &What) -> Option<String> {
         What::Reprioritised(priority) => format!("priority set to {priority}"),
         What::Launched { attempt, shape } => {
             let kind = shape.kind.map_or(String::new(), |kind| format!(" on {}", books.cluster.kind(kind).name));
-            let workers = if shape.workers == 1 { "worker" } else { "workers" };
-            format!("attempt {attempt}: launched with {} {workers}{kind}", shape.workers)
+            format!("attempt {attempt}: launched with {}{kind}", workers(shape.workers))
         }
+        What::ToldToResize { shape } => format!("told to go on with {}", workers(shape.workers)),
+        What::Resized => "goes on with them, without a restart".into(),
+        What::NotResized(why) => format!("goes on as it was: {why}"),
         What::Started => "running".into(),
         What::ToldToStop => "told to save its state and stop".into(),
         What::Stopped => "stopped as told".into(),
@@ -446,6 +466,10 @@ pub(crate) fn happening(shown: &Shown, what: &What) -> Option<String> {
         What::Noted(note) if note.obstacle.is_none() && note.chosen.is_some() => return None,
         What::Noted(note) => note.to_string(),
     })
+}
+
+fn workers(count: u32) -> String {
+    if count == 1 { "1 worker".into() } else { format!("{count} workers") }
 }
 
 fn cause(why: plan::FailureCause) -> &'static str {

@@ -133,7 +133,7 @@ impl Crowd {
             step_secs: dice.random_range(0.4..0.9),
         };
         let noise = GradientNoise { sqr: 1.0, var: dice.random_range(0.5..50.0) };
-        let report = StepReport { done: 0, epoch: 0, steps: Some(steps), noise: Some(noise) };
+        let report = StepReport { steps: Some(steps), noise: Some(noise), ..StepReport::default() };
         self.books.learnt(id, kind, &report, step);
     }
 

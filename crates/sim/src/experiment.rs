@@ -135,7 +135,7 @@ impl Experiment {
             queues: self.queues.clone(),
             jobs: workload.jobs.clone(),
             circumstances: Circumstances { seed, ..circumstances(config, &self.circumstances) },
-            settings: settings(config),
+            settings: Settings { resize_within: self.circumstances.resize_within, ..settings(config) },
         };
         let mut fold = Fold::new();
         simulate(&setup, &config.label(), policy, |at, event| {

@@ -1,22 +1,25 @@
 //! A recorded history under another policy: a journal is a workload.
 //!
-//! What was recorded of a job is how long it ran where. Its work is taken to be what its model says it did in that time,
-//! so in the shapes that were recorded it runs again exactly as long; in others the model's word is taken for it.
+//! What was recorded of a job is how long it ran where, and what it reported of itself. Its work is taken to be what its
+//! model says it did in that time, so in the shapes that were recorded it runs again as long; in others the model's word
+//! is taken for it. The model is the one fitted to its reports, or the speed it was submitted with if it made none.
+
+mod seen;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::BufRead;
-use std::sync::Arc;
 
-use cluster::{ClaimId, Cluster, JobSpec, QueueTree, Run, Shape, Span, Time};
+use cluster::{ClaimId, Cluster, GpuKind, QueueTree, Run, Shape, Span, Time};
 use engine::{Command, Event, Record};
-use perf::{Situation, Speed, TrueJob, Truth};
-use plan::{Allotment, Availability};
+use perf::TrueJob;
+use plan::Availability;
 use policies::PolicyConfig;
 use report::{Fold, Report};
 use trace::Workload;
-use world::{Circumstances, Occurrence, Script, useful_share};
+use world::{Circumstances, Occurrence, Script};
 
 use crate::experiment::{Experiment, ExperimentError};
+use seen::{Seen, median};
 
 /// What a journal tells about the jobs in it and about what befell the cluster.
 #[derive(Debug)]
@@ -48,6 +51,7 @@ pub enum RecordingError {
 #[derive(Debug, Default)]
 pub struct Extrapolation {
     running: BTreeMap<ClaimId, (Time, bool)>,
+    /// The shape that a run is about to have.
     launched: BTreeMap<Run, Shape>,
     seen_ms: u64,
     unseen_ms: u64,
@@ -56,7 +60,24 @@ pub struct Extrapolation {
 /// A line longer than this is no line of a journal.
 const LONGEST_LINE: u64 = 64 << 20;
 
+/// How fast kinds of GPU are beside each other, for those who know it better than the record.
+pub type KindSpeeds = BTreeMap<GpuKind, f64>;
+
 impl Recording {
+    /// The recording of a history that is at hand.
+    pub fn of(records: &[Record], kinds: &KindSpeeds) -> Result<Recording, RecordingError> {
+        let (first, rest) = records.split_first().ok_or(RecordingError::NoBeginning { found: "nothing" })?;
+        let Event::ClusterDefined { cluster, queues } = &first.event else {
+            return Err(RecordingError::NoBeginning { found: "another fact" });
+        };
+        let mut reading = Reading::new(first.at, (**cluster).clone(), (**queues).clone());
+        for (index, record) in rest.iter().enumerate() {
+            let fault = |what: String| RecordingError::Line { line: index + 2, what };
+            reading.add(record.at, record.event.clone()).map_err(fault)?;
+        }
+        Ok(reading.conclude(kinds))
+    }
+
     /// Reads a journal, one JSON object a line.
     pub fn read(mut from: impl BufRead) -> Result<Recording, RecordingError> {
         let mut reading: Option<Reading> = None;
@@ -73,12 +94,15 @@ impl Recording {
             let record: Record = serde_json::from_slice(&text)
                 .map_err(|error| fault(format!("expected a fact of a journal: {error}")))?;
             match (&mut reading, record.event) {
-                (None, Event::ClusterDefined { cluster, queues }) => reading = Some(Reading::new(*cluster, *queues)),
+                (None, Event::ClusterDefined { cluster, queues }) => {
+                    reading = Some(Reading::new(record.at, *cluster, *queues));
+                }
                 (None, _) => return Err(RecordingError::NoBeginning { found: "another fact" }),
                 (Some(reading), event) => reading.add(record.at, event).map_err(fault)?,
             }
         }
-        reading.map(Reading::conclude).ok_or(RecordingError::NoBeginning { found: "nothing" })
+        let reading = reading.map(|reading| reading.conclude(&KindSpeeds::new()));
+        reading.ok_or(RecordingError::NoBeginning { found: "nothing" })
     }
 
     /// The same jobs on the same cluster under other policies. What was extrapolated is among the assumptions.
@@ -117,6 +141,8 @@ impl Recording {
 
 /// A journal half read.
 struct Reading {
+    /// When it begins; the same history begins at zero.
+    origin: Time,
     cluster: Cluster,
     grown: Cluster,
     queues: QueueTree,
@@ -125,31 +151,29 @@ struct Reading {
     script: Script,
     now: Time,
     crashes: u64,
-}
-
-/// One job, as far as it was seen.
-struct Seen {
-    submitted: Time,
-    spec: Arc<JobSpec>,
-    speed: Arc<Speed>,
-    shapes: BTreeSet<Shape>,
-    launch: Option<(Run, Time, Arc<Allotment>)>,
-    running_since: Option<Time>,
-    start_up: Option<Span>,
-    /// Iterations the model says it did, over all runs and in the last one.
-    iterations: f64,
-    last: f64,
-    /// Iterations it reported when it last stopped.
-    done: u64,
-    finished: bool,
-    cancelled: bool,
+    /// The longest that a run was given to change its workers in place.
+    resize_within: Option<Span>,
+    /// From each report of a job to its next.
+    between_reports: Vec<Span>,
 }
 
 impl Reading {
-    fn new(cluster: Cluster, queues: QueueTree) -> Reading {
+    fn new(origin: Time, cluster: Cluster, queues: QueueTree) -> Reading {
         let (policy, claims, script) = (String::new(), Vec::new(), Script::default());
         let grown = cluster.clone();
-        Reading { cluster, grown, queues, policy, claims, script, now: Time::ZERO, crashes: 0 }
+        Reading {
+            origin,
+            cluster,
+            grown,
+            queues,
+            policy,
+            claims,
+            script,
+            now: origin,
+            crashes: 0,
+            resize_within: None,
+            between_reports: Vec::new(),
+        }
     }
 
     fn add(&mut self, at: Time, event: Event) -> Result<(), String> {
@@ -167,7 +191,7 @@ impl Reading {
                 self.claims.push(Seen::new(at, spec, speed));
             }
             Event::ClaimCancelled { claim } => {
-                self.seen(claim)?.cancelled = true;
+                self.seen(claim)?.0.cancelled = true;
                 self.happens(at, Occurrence::Cancel(claim.0));
             }
             Event::ClaimHeld { claim } => self.happens(at, Occurrence::Hold(claim.0)),
@@ -188,25 +212,55 @@ impl Reading {
                 };
                 self.happens(at, occurrence);
             }
-            Event::Issued(Command::Launch { run, allotment, .. }) => {
-                self.seen(run.claim)?.launch = Some((run, at, allotment));
+            Event::Issued(Command::Launch { run, allotment, tuning, .. }) => {
+                self.seen(run.claim)?.0.launch(at, run, allotment, tuning);
             }
-            Event::RunStarted { run } => self.seen(run.claim)?.start(at, run),
+            Event::RunStarted { run } => self.seen(run.claim)?.0.start(at, run),
+            Event::RunProgressed { run, report } => {
+                let (seen, cluster) = self.seen(run.claim)?;
+                let gap = seen.report(at, run, &report, cluster).filter(|gap| !gap.is_zero());
+                self.between_reports.extend(gap);
+            }
+            Event::Refitted { claim, kind, step } => {
+                let (seen, _) = self.seen(claim)?;
+                if seen.learned.on(kind).is_none() {
+                    return Err(format!("job {claim} has a model of a kind of GPU from which it never reported"));
+                }
+                seen.learned.adopt(kind, step);
+            }
+            Event::Issued(Command::Retune { run, tuning }) => {
+                let (seen, cluster) = self.seen(run.claim)?;
+                seen.retune(at, run, tuning, cluster);
+            }
+            Event::Issued(Command::Resize { run, allotment, tuning, until }) => {
+                self.resize_within = self.resize_within.max(Some(until.since(at)));
+                self.seen(run.claim)?.0.resize(at, run, allotment, tuning);
+            }
+            Event::RunResized { run } => {
+                let (seen, cluster) = self.seen(run.claim)?;
+                seen.resized(at, run, cluster);
+            }
+            Event::RunNotResized { run } => self.seen(run.claim)?.0.not_resized(run),
             Event::RunStopped { run, done } => {
-                self.stop(at, run)?;
-                self.seen(run.claim)?.done = done;
+                let (seen, cluster) = self.seen(run.claim)?;
+                seen.stopped(at, run, cluster);
+                seen.keep(done);
             }
             Event::RunFailed { run, done, .. } => {
                 self.crashes += 1;
-                self.stop(at, run)?;
-                self.seen(run.claim)?.lose(done);
+                let (seen, cluster) = self.seen(run.claim)?;
+                seen.stopped(at, run, cluster);
+                seen.lose(done);
             }
             Event::RunFinished { run } => {
-                self.stop(at, run)?;
-                self.seen(run.claim)?.finished = true;
+                let (seen, cluster) = self.seen(run.claim)?;
+                seen.stopped(at, run, cluster);
+                seen.finished = true;
             }
-            Event::Issued(Command::Stop { run, .. }) => self.stop(at, run)?,
-            Event::RunProgressed { .. } | Event::Refitted { .. } | Event::Issued(Command::Retune { .. }) => {}
+            Event::Issued(Command::Stop { run, .. }) => {
+                let (seen, cluster) = self.seen(run.claim)?;
+                seen.tell_to_stop(at, run, cluster);
+            }
             // What was rented came as a node that joined; what was given back goes as one that is removed.
             Event::Issued(Command::Provision { .. }) => {}
             Event::Issued(Command::Release { node }) => {
@@ -220,26 +274,35 @@ impl Reading {
     }
 
     fn happens(&mut self, at: Time, occurrence: Occurrence) {
-        self.script = std::mem::take(&mut self.script).then(at, occurrence);
+        let since_the_beginning = Time::ZERO + at.since(self.origin);
+        self.script = std::mem::take(&mut self.script).then(since_the_beginning, occurrence);
     }
 
-    fn seen(&mut self, claim: ClaimId) -> Result<&mut Seen, String> {
+    /// A job, and the cluster as it is by now.
+    fn seen(&mut self, claim: ClaimId) -> Result<(&mut Seen, &Cluster), String> {
         let known = self.claims.len();
-        self.claims.get_mut(claim.0 as usize).ok_or(format!("there is no job {claim}, only {known} were submitted"))
+        let seen = self.claims.get_mut(claim.0 as usize);
+        let seen = seen.ok_or(format!("there is no job {claim}, only {known} were submitted"))?;
+        Ok((seen, &self.grown))
     }
 
-    /// The run makes no more progress.
-    fn stop(&mut self, at: Time, run: Run) -> Result<(), String> {
-        self.seen(run.claim)?;
-        self.claims[run.claim.0 as usize].stop(at, run, &self.grown);
-        Ok(())
-    }
-
-    fn conclude(self) -> Recording {
-        let unfinished = self.claims.iter().filter(|seen| !seen.finished && !seen.cancelled && seen.iterations > 0.0);
+    fn conclude(mut self, kinds: &KindSpeeds) -> Recording {
+        let usual = Circumstances::default();
+        let report_every = median(&mut self.between_reports).unwrap_or(usual.report_every);
+        let unfinished = self.claims.iter().filter(|seen| !seen.finished && !seen.cancelled && seen.has_run());
         let unfinished = unfinished.count();
         let mut assumptions =
             vec!["a job's work is what its model says it did in the time it was recorded to run".to_string()];
+        if self.claims.iter().any(Seen::has_taught) {
+            let elsewhere = match kinds.is_empty() {
+                true => "as a short profile of one worker says, or else as where it ran",
+                false => "as much longer or shorter as the kinds differ",
+            };
+            assumptions.push(format!(
+                "the model of a job that reported its steps is the one fitted to them, slowed down so that what was \
+                 recorded takes as long as it did; on kinds of GPU where it never ran, its steps take {elsewhere}"
+            ));
+        }
         if unfinished > 0 {
             assumptions.push(format!("{unfinished} jobs had not finished: they end where the record does"));
         }
@@ -249,8 +312,13 @@ impl Reading {
         }
         let shapes = self.claims.iter().map(|seen| seen.shapes.clone()).collect();
         Recording {
-            jobs: self.claims.into_iter().map(Seen::job).collect(),
-            circumstances: Circumstances { script: self.script, ..Circumstances::default() },
+            jobs: self.claims.into_iter().map(|seen| seen.job(self.origin, kinds)).collect(),
+            circumstances: Circumstances {
+                script: self.script,
+                resize_within: self.resize_within,
+                report_every,
+                ..usual
+            },
             cluster: self.cluster,
             grown: self.grown,
             queues: self.queues,
@@ -261,81 +329,31 @@ impl Reading {
     }
 }
 
-impl Seen {
-    fn new(submitted: Time, spec: Arc<JobSpec>, speed: Arc<Speed>) -> Seen {
-        Seen {
-            submitted,
-            spec,
-            speed,
-            shapes: BTreeSet::new(),
-            launch: None,
-            running_since: None,
-            start_up: None,
-            iterations: 0.0,
-            last: 0.0,
-            done: 0,
-            finished: false,
-            cancelled: false,
-        }
-    }
-
-    fn start(&mut self, at: Time, run: Run) {
-        if let Some((launched, since, _)) = &self.launch
-            && *launched == run
-        {
-            self.start_up.get_or_insert(at.since(*since));
-            self.running_since = Some(at);
-        }
-    }
-
-    fn stop(&mut self, at: Time, run: Run, cluster: &Cluster) {
-        let Some((launched, _, allotment)) = &self.launch else { return };
-        if let Some(since) = self.running_since.take_if(|_| *launched == run) {
-            let situation = Situation::placed(&self.spec, &allotment.placement, allotment.batch, cluster);
-            let rate = self.speed.rate(&situation).unwrap_or(0.0) * useful_share(&self.spec);
-            self.last = rate * at.since(since).as_millis() as f64 / 1000.0;
-            self.iterations += self.last;
-            self.shapes.insert(allotment.placement.shape(cluster));
-        }
-    }
-
-    /// The last run was lost but for what it had saved: that must not be counted as work.
-    fn lose(&mut self, done: u64) {
-        let saved = done.saturating_sub(self.done) as f64;
-        self.iterations -= (self.last - saved).max(0.0);
-        (self.last, self.done) = (0.0, done);
-    }
-
-    fn job(self) -> TrueJob {
-        let truth = Truth {
-            speed: (*self.speed).clone(),
-            iterations: (self.iterations.round() as u64).max(1),
-            start_up: self.start_up.unwrap_or(Span::ZERO),
-            course: None,
-        };
-        TrueJob { submitted: self.submitted, spec: self.spec, speed: self.speed, truth: Arc::new(truth) }
-    }
-}
-
 impl Extrapolation {
     /// Follows a re-run history, fact by fact.
     pub fn observe(&mut self, at: Time, event: &Event, recording: &Recording) {
         match event {
-            Event::Issued(Command::Launch { run, allotment, .. }) => {
+            Event::Issued(Command::Launch { run, allotment, .. } | Command::Resize { run, allotment, .. }) => {
                 self.launched.insert(*run, allotment.placement.shape(&recording.grown));
             }
-            Event::RunStarted { run } => {
+            Event::RunNotResized { run } => drop(self.launched.remove(run)),
+            Event::RunStarted { run } | Event::RunResized { run } => {
+                self.pause(at, run.claim);
                 let shape = self.launched.remove(run);
                 let seen = shape.is_some_and(|shape| recording.has_seen(run.claim, shape));
                 self.running.insert(run.claim, (at, seen));
             }
             Event::RunStopped { run, .. } | Event::RunFinished { run } | Event::RunFailed { run, .. } => {
-                if let Some((since, seen)) = self.running.remove(&run.claim) {
-                    let sum = if seen { &mut self.seen_ms } else { &mut self.unseen_ms };
-                    *sum += at.since(since).as_millis();
-                }
+                self.pause(at, run.claim);
             }
             _ => {}
+        }
+    }
+
+    fn pause(&mut self, at: Time, claim: ClaimId) {
+        if let Some((since, seen)) = self.running.remove(&claim) {
+            let sum = if seen { &mut self.seen_ms } else { &mut self.unseen_ms };
+            *sum += at.since(since).as_millis();
         }
     }
 
@@ -349,10 +367,14 @@ impl Extrapolation {
 mod tests {
     use super::*;
     use crate::simulate::{Setup, simulate};
-    use cluster::{ClusterDraft, JobDraft, Scaling, WorkerRange};
-    use engine::State;
-    use perf::{Rates, ScalingLaw};
+    use cluster::{BatchRange, ClusterDraft, Ends, JobDraft, Scaling, WorkerRange};
+    use engine::{Settings, State};
+    use perf::{
+        Adaptation, BatchRule, Course, GradientNoise, KindLimits, Line, Rates, ScalingLaw, Speed, StepTime, StepTimes,
+        Truth,
+    };
     use plan::Phase;
+    use std::sync::Arc;
 
     fn setup() -> Setup {
         let (cluster, queues) = ClusterDraft::parse_short("2x4 t4, 1x4 a100").unwrap().build().unwrap();
@@ -367,6 +389,7 @@ mod tests {
                 iterations: 500 + 137 * (index % 11),
                 start_up: Span::from_secs(3),
                 course: None,
+                resize: None,
             };
             TrueJob { submitted: Time::from_secs(60 * index), spec, speed: speed.clone(), truth: Arc::new(truth) }
         };
@@ -420,6 +443,138 @@ mod tests {
         let (state, extrapolated) = rerun(&journal, &grow);
         assert!(ends(&state).iter().all(|end| end.is_finite()));
         assert!(extrapolated > 0.05, "{extrapolated}");
+    }
+
+    /// Two kinds of GPU, the second of which takes ten times as long for everything.
+    fn two_kinds() -> (Cluster, QueueTree, KindSpeeds) {
+        let (cluster, queues) = ClusterDraft::parse_short("1x2 fast, 1x4 slow").unwrap().build().unwrap();
+        (cluster, queues, KindSpeeds::from([(GpuKind(0), 1.0), (GpuKind(1), 0.1)]))
+    }
+
+    /// A training that says nothing of its speed beforehand and is slower than its steps.
+    fn training(finishes_after: u64) -> TrueJob {
+        let limits = |kind| KindLimits {
+            kind: GpuKind(kind),
+            local_min: 8,
+            local_max: 128,
+            shapes: Vec::new(),
+            alone: None,
+            stages: 1,
+            workers_max: None,
+        };
+        let (rule, restart) = (BatchRule::Tuned { asked: None }, Span::from_secs(1));
+        let adaptation = Adaptation { initial: 64, max: 512, rule, kinds: vec![limits(0), limits(1)], restart };
+        let steps = |times: f64| {
+            let line = |fixed: f64, slope: f64| Line { fixed: times * fixed, slope: times * slope };
+            StepTimes::Fitted(StepTime {
+                compute: line(0.002, 0.0004),
+                between_nodes: line(0.05, 0.01),
+                within_node: line(0.005, 0.001),
+                overlap: 1.0,
+            })
+        };
+        let course = Course {
+            initial: 64,
+            steps: vec![(GpuKind(0), steps(1.0)), (GpuKind(1), steps(10.0))],
+            epochs: vec![finishes_after as f64],
+            noise: vec![(64, vec![GradientNoise { sqr: 1.0, var: 4.0 }])],
+            iterations: Vec::new(),
+            slowdown: 1.3,
+        };
+        let (workers, batch) = (WorkerRange { min: 1, max: 4 }, BatchRange { initial: 64, max: 512 });
+        let draft = JobDraft {
+            scaling: Scaling::Adaptive(workers, batch),
+            ends: Ends::Iterations(finishes_after),
+            ..JobDraft::rigid("training", 1)
+        };
+        let speed = Speed { adaptation: Some(Arc::new(adaptation)), ..Speed::constant(1.0) };
+        let (iterations, start_up) = (finishes_after, Span::from_millis(400));
+        let truth = Truth { speed: speed.clone(), iterations, start_up, course: Some(Arc::new(course)), resize: None };
+        let (spec, speed) = (Arc::new(draft.build().unwrap()), Arc::new(speed));
+        TrueJob { submitted: Time::from_secs(5), spec, speed, truth: Arc::new(truth) }
+    }
+
+    /// The ends of jobs and the facts about them, if reports come every second.
+    fn live(jobs: Vec<TrueJob>) -> (Vec<f64>, Vec<Record>) {
+        live_with(None, jobs)
+    }
+
+    fn live_with(resize_within: Option<Span>, jobs: Vec<TrueJob>) -> (Vec<f64>, Vec<Record>) {
+        let (cluster, queues, _) = two_kinds();
+        let report_every = Span::from_secs(1);
+        let circumstances = Circumstances { report_every, resize_within, ..Circumstances::default() };
+        let settings = Settings { resize_within, ..Settings::default() };
+        let setup = Setup { circumstances, settings, ..Setup::new(cluster, queues, jobs) };
+        let mut records = Vec::new();
+        let policy = PolicyConfig::from_text("sia:round=1s").unwrap();
+        let state = play(&setup, &policy, |at, event| records.push(Record { at, event: event.clone() }));
+        (ends(&state), records)
+    }
+
+    #[test]
+    fn trainings_that_reported_their_steps_take_as_long_again_by_their_fitted_models() {
+        let (_, _, kinds) = two_kinds();
+        let (recorded, records) = live(vec![training(900), training(900), training(2000)]);
+        let recording = Recording::of(&records, &kinds).unwrap();
+        assert!(recording.assumptions.iter().any(|line| line.contains("fitted to them")));
+        assert!(recording.jobs.iter().all(|job| job.truth.course.is_some()));
+        let (again, _) = live(recording.jobs);
+        for (recorded, again) in recorded.into_iter().zip(again) {
+            assert!((again / recorded - 1.0).abs() < 0.15, "at first {recorded} s, then {again} s");
+        }
+    }
+
+    #[test]
+    fn trainings_that_were_resized_in_place_are_again_and_pay_what_they_measured() {
+        let (_, _, kinds) = two_kinds();
+        let pauses = [300, 500, 700].map(Span::from_millis);
+        let resizable = |(index, pause): (u64, Span)| {
+            let job = training(1500 + 700 * index);
+            let truth = Truth { resize: Some(pause), ..(*job.truth).clone() };
+            TrueJob { submitted: Time::from_secs(5 + 20 * index), truth: Arc::new(truth), ..job }
+        };
+        let jobs: Vec<TrueJob> = (0..).zip(pauses).map(resizable).collect();
+        let within = Some(Span::from_secs(30));
+        let (recorded, records) = live_with(within, jobs);
+        let done = |run: &Run| records.iter().any(|record| record.event == Event::RunResized { run: *run });
+        let first = Run { claim: ClaimId(0), attempt: 1 };
+        assert!(done(&first), "the first makes room for the second");
+        let recording = Recording::of(&records, &kinds).unwrap();
+        assert_eq!(recording.circumstances.resize_within, within);
+        assert_eq!(recording.circumstances.report_every, Span::from_secs(1), "as often as was recorded");
+        assert_eq!(recording.jobs[0].truth.resize, Some(pauses[0]), "the median of what it measured");
+        assert!(recording.shapes[0].len() > 1, "each shape it had was seen: {:?}", recording.shapes[0]);
+        let (again, _) = live_with(recording.circumstances.resize_within, recording.jobs);
+        for (recorded, again) in recorded.into_iter().zip(again) {
+            assert!((again / recorded - 1.0).abs() < 0.15, "at first {recorded} s, then {again} s");
+        }
+    }
+
+    #[test]
+    fn where_only_the_time_of_a_job_is_known_its_kind_of_gpu_says_what_it_was_worth() {
+        let (_, _, kinds) = two_kinds();
+        let plain = |kind: u16| TrueJob {
+            submitted: Time::ZERO,
+            spec: Arc::new(JobDraft { kinds: vec![GpuKind(kind)], ..JobDraft::rigid("plain", 1) }.build().unwrap()),
+            speed: Arc::new(Speed::constant(1.0)),
+            truth: Arc::new(Truth::lasting(Span::from_secs(20))),
+        };
+        let (recorded, records) = live(vec![plain(0), plain(1)]);
+        let recording = Recording::of(&records, &kinds).unwrap();
+        let (again, _) = live(recording.jobs.clone());
+        assert_eq!(recorded, again, "where it ran it takes as long");
+        let work = |job: &TrueJob| job.truth.iterations;
+        assert_eq!(work(&recording.jobs[0]), 10 * work(&recording.jobs[1]), "a tenth of the work on the slow kind");
+    }
+
+    #[test]
+    fn a_history_that_began_at_some_moment_begins_again_at_zero() {
+        let (_, records) = live(vec![training(300)]);
+        let later = Span::from_hours(500_000);
+        let moved: Vec<Record> =
+            records.iter().map(|record| Record { at: record.at + later, event: record.event.clone() }).collect();
+        let submitted = |records: &[Record]| Recording::of(records, &KindSpeeds::new()).unwrap().jobs[0].submitted;
+        assert_eq!(submitted(&records), submitted(&moved));
     }
 
     #[test]

@@ -15,7 +15,7 @@ fn job(at: u64, scaling: ScalingLaw, most: u32, hours_alone: u64) -> TrueJob {
     let draft = JobDraft { scaling: Scaling::Elastic(WorkerRange { min: 1, max: most }), ..JobDraft::rigid("a", 1) };
     let speed = Speed { rates: Rates::Anywhere(1.0), scaling, ..Speed::constant(1.0) };
     let (iterations, start_up) = (hours_alone * 3600, Span::from_secs(30));
-    let truth = Truth { speed: speed.clone(), iterations, start_up, course: None };
+    let truth = Truth { speed: speed.clone(), iterations, start_up, course: None, resize: None };
     TrueJob {
         submitted: Time::from_secs(at),
         spec: Arc::new(draft.build().unwrap()),

@@ -165,7 +165,7 @@ fn cores_and_main_memory_run_out_like_gpus() {
 fn chatty() -> (JobDraft, Truth) {
     let rates = Rates::Anywhere(1.0);
     let speed = Speed { rates, gradients: Bytes::new(125_000_000), ..Speed::constant(1.0) };
-    let truth = Truth { speed, iterations: 100, start_up: Span::ZERO, course: None };
+    let truth = Truth { speed, iterations: 100, start_up: Span::ZERO, course: None, resize: None };
     (rigid(4), truth)
 }
 
@@ -519,7 +519,7 @@ fn how_a_job_ends_decides_when() {
     let curves = [Curve { metric: "loss".into(), floor: 0.5, scale: 2.0, pace: 0.01 }];
     let end = |ends: Ends| {
         let iterations = Truth::iterations_of(&ends, 70, &curves).unwrap();
-        let truth = Truth { speed: Speed::constant(1.0), iterations, start_up: Span::ZERO, course: None };
+        let truth = Truth { speed: Speed::constant(1.0), iterations, start_up: Span::ZERO, course: None, resize: None };
         History::on("1x1").true_job(0, JobDraft { ends, ..rigid(1) }, truth).ends()[0].clone()
     };
     let metric = || "loss".into();
@@ -580,8 +580,13 @@ fn kinds_decide_where_and_how_fast() {
     let (cluster, _) = ClusterDraft::parse_short("1x1 t4, 1x1 a100").unwrap().build().unwrap();
     let kind = |name| cluster.kind_named(name).unwrap();
     let rates = Rates::ByKind(vec![(kind("t4"), 1.0), (kind("a100"), 4.0)]);
-    let truth =
-        Truth { speed: Speed { rates, ..Speed::constant(1.0) }, iterations: 100, start_up: Span::ZERO, course: None };
+    let truth = Truth {
+        speed: Speed { rates, ..Speed::constant(1.0) },
+        iterations: 100,
+        start_up: Span::ZERO,
+        course: None,
+        resize: None,
+    };
     let history = |kinds| History::on("1x1 t4, 1x1 a100").true_job(0, JobDraft { kinds, ..rigid(1) }, truth.clone());
     history(vec![]).check(&["25"]);
     history(vec![kind("t4")]).check(&["100"]);
@@ -613,7 +618,7 @@ fn skew_decides_whether_a_job_may_be_scattered() {
 
 fn growing(range: WorkerRange, batch: Option<BatchRange>, noise_scale: Option<f64>) -> (JobDraft, Truth) {
     let speed = Speed { scaling: ScalingLaw::Linear, noise_scale, ..Speed::constant(1.0) };
-    let truth = Truth { speed, iterations: 100, start_up: Span::ZERO, course: None };
+    let truth = Truth { speed, iterations: 100, start_up: Span::ZERO, course: None, resize: None };
     let scaling = batch.map_or(Scaling::Elastic(range), |batch| Scaling::Adaptive(range, batch));
     (JobDraft { scaling, ..rigid(1) }, truth)
 }

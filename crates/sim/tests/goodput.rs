@@ -59,8 +59,13 @@ fn job(at: u64, course: Course, rule: BatchRule) -> TrueJob {
         adaptation: Some(Arc::new(adaptation)),
         ..Speed::constant(1.0)
     };
-    let truth =
-        Truth { speed: speed.clone(), iterations: 2000, start_up: Span::from_secs(10), course: Some(Arc::new(course)) };
+    let truth = Truth {
+        speed: speed.clone(),
+        iterations: 2000,
+        start_up: Span::from_secs(10),
+        course: Some(Arc::new(course)),
+        resize: None,
+    };
     TrueJob {
         submitted: Time::from_secs(at),
         spec: Arc::new(draft.build().unwrap()),

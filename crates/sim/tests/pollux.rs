@@ -53,8 +53,13 @@ fn job(index: u32) -> TrueJob {
         adaptation: Some(Arc::new(adaptation)),
         ..Speed::constant(1.0)
     };
-    let truth =
-        Truth { speed: speed.clone(), iterations: length as u64, start_up: restart, course: Some(Arc::new(course)) };
+    let truth = Truth {
+        speed: speed.clone(),
+        iterations: length as u64,
+        start_up: restart,
+        course: Some(Arc::new(course)),
+        resize: None,
+    };
     TrueJob {
         submitted: Time::from_secs(u64::from(index) * 45),
         spec: Arc::new(draft.build().unwrap()),

@@ -1,16 +1,18 @@
 //! What holds for every policy of the table, on random small histories.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cluster::{
-    BatchRange, Bytes, ClaimId, ClusterDraft, Count, Grain, JobDraft, MigProfile, NodeId, QueueDraft, QueueId,
-    Recovery, Role, Scaling, Slice, Span, Time, Weight, WorkerRange,
+    BatchRange, Bytes, ClaimId, ClusterDraft, Count, Grain, JobDraft, MigProfile, NodeId, Placement, QueueDraft,
+    QueueId, Recovery, Role, Scaling, Slice, Slot, Span, Time, Weight, WorkerRange,
 };
-use engine::{Engine, Event, Input, Record, Request, Settings, State, budgets};
+use engine::{Command, Engine, Event, Input, Record, Request, Settings, State, budgets};
 use perf::{Interference, Rates, ScalingLaw, Speed, TrueJob, Truth};
 use plan::{Books, Changed, Phase, Plan, Policy, Rhythm, Snapshot};
 use policies::{POLICIES, PolicyConfig};
 use proptest::prelude::*;
+use report::Fold;
 use sim::{Setup, simulate};
 use world::{Circumstances, Faults, Occurrence, Script, World};
 
@@ -112,8 +114,13 @@ fn job(dice: &mut Dice, index: u64, queues: bool) -> (JobDraft, Truth) {
     let scaling = ScalingLaw::Power(0.8);
     let speed =
         Speed { rates, scaling, gradients: Bytes::mib(dice.roll(200)), noise_scale: Some(300.0), adaptation: None };
-    let truth =
-        Truth { speed, iterations: 1 + dice.roll(1500), start_up: Span::from_secs(dice.roll(10)), course: None };
+    let truth = Truth {
+        speed,
+        iterations: 1 + dice.roll(1500),
+        start_up: Span::from_secs(dice.roll(10)),
+        course: None,
+        resize: None,
+    };
     (draft, truth)
 }
 
@@ -152,6 +159,76 @@ fn setup(seed: u64, jobs: u64) -> Setup {
     }
     let settings = Settings { whole_checks: true, ..Settings::default() };
     Setup { cluster, queues, jobs, circumstances, settings }
+}
+
+/// The same, but some jobs can change their workers in place, some of them slowly, and most worlds let them.
+fn resizable_setup(seed: u64, jobs: u64) -> Setup {
+    let mut dice = Dice(seed ^ 0x5851_f42d_4c95_7f2d);
+    let mut setup = setup(seed, jobs);
+    for job in &mut setup.jobs {
+        if dice.chance(75) {
+            let resize = Some(Span::from_millis(dice.roll(12_000)));
+            let iterations = 5 * job.truth.iterations;
+            job.truth = Arc::new(Truth { resize, iterations, ..(*job.truth).clone() });
+        }
+        if dice.chance(70) && job.spec.roles.len() == 1 {
+            let scaling = Scaling::Elastic(WorkerRange { min: 1, max: 8 });
+            job.spec = Arc::new(JobDraft { scaling, ..(**job.spec).clone() }.build().unwrap());
+        }
+    }
+    let within = Some(Span::from_secs(10));
+    setup.circumstances.resize_within = within.filter(|_| dice.chance(85));
+    setup.circumstances.report_every = Span::from_secs(10);
+    setup.settings.resize_within = within;
+    setup
+}
+
+/// Follows a history and makes sure that nobody has a device that is another's: added up from orders and reports alone.
+#[derive(Default)]
+struct Devices {
+    held: BTreeMap<ClaimId, (Placement, Option<Placement>)>,
+    resized: u64,
+    refused: u64,
+}
+
+impl Devices {
+    fn observe(&mut self, event: &Event) {
+        match event {
+            Event::Issued(Command::Launch { run, allotment, .. }) => {
+                self.assert_free(run.claim, &allotment.placement);
+                self.held.insert(run.claim, (allotment.placement.clone(), None));
+            }
+            Event::Issued(Command::Resize { run, allotment, .. }) => {
+                self.assert_free(run.claim, &allotment.placement);
+                let (_, to) = self.held.get_mut(&run.claim).expect("who resizes holds something");
+                assert_eq!(to.replace(allotment.placement.clone()), None, "one change after the other");
+            }
+            Event::RunResized { run } => {
+                let (held, to) = self.held.get_mut(&run.claim).unwrap();
+                *held = to.take().unwrap();
+                self.resized += 1;
+            }
+            Event::RunNotResized { run } => {
+                self.held.get_mut(&run.claim).unwrap().1 = None;
+                self.refused += 1;
+            }
+            Event::RunStopped { run, .. } | Event::RunFinished { run } | Event::RunFailed { run, .. } => {
+                self.held.remove(&run.claim);
+            }
+            _ => {}
+        }
+    }
+
+    fn assert_free(&self, claim: ClaimId, placement: &Placement) {
+        let others = self.held.iter().filter(|(other, _)| **other != claim);
+        let others = others.flat_map(|(_, (held, to))| held.slots().iter().chain(to.iter().flat_map(Placement::slots)));
+        for taken in others {
+            let overlaps = |slot: &&Slot| slot.node == taken.node && slot.slices.devices.overlaps(taken.slices.devices);
+            let whole = |slot: &&Slot| slot.slices.grain == Grain::Whole || taken.slices.grain == Grain::Whole;
+            let twice = placement.slots().iter().filter(overlaps).find(whole);
+            assert_eq!(twice, None, "job {claim} is given what is another's");
+        }
+    }
 }
 
 /// The final state and the journal, after making sure that no plan was refused.
@@ -309,6 +386,34 @@ proptest! {
     }
 
     #[test]
+    fn jobs_that_resize_in_place_end_and_never_have_what_is_anothers(seed in any::<u64>(), jobs in 5_u64..40) {
+        let setup = resizable_setup(seed, jobs);
+        for config in table() {
+            let (state, journal) = play(&setup, &config);
+            let mut devices = Devices::default();
+            journal.iter().for_each(|record| devices.observe(&record.event));
+            prop_assert_eq!(state.books().claims().live_count(), 0, "{}: every job ends", config.label());
+            prop_assert_eq!(&State::replay(&journal), &state, "{}: a replay gives the same state", config.label());
+            let mut fold = Fold::new();
+            journal.iter().for_each(|record| fold.observe(record.at, &record.event));
+            let attained = state.books().claims().iter().map(|claim| claim.attained(state.now()));
+            let told: Vec<_> = fold.jobs().map(|job| job.held).collect();
+            prop_assert_eq!(told, attained.collect::<Vec<_>>(), "{}: both charge the same", config.label());
+        }
+    }
+
+    #[test]
+    fn an_engine_killed_while_jobs_resize_continues_to_the_same_end(seed in any::<u64>(), jobs in 5_u64..20, cut in any::<u16>()) {
+        let setup = resizable_setup(seed, jobs);
+        for config in table() {
+            let (state, journal) = play(&setup, &config);
+            let cut = 2 + usize::from(cut) % (journal.len() - 2);
+            let (survived, _) = play_with_death(&setup, &config, cut);
+            prop_assert_eq!(ends(&survived), ends(&state), "{} killed after {} facts", config.label(), cut);
+        }
+    }
+
+    #[test]
     fn a_bigger_cluster_never_breaks_a_plan(seed in any::<u64>(), jobs in 5_u64..30, more in 1_u64..20) {
         let mut setup = setup(seed, jobs);
         let kind = setup.cluster.kinds().next().unwrap().1.name.to_string();
@@ -342,4 +447,42 @@ fn a_journal_survives_the_way_through_json() {
     assert_eq!(State::replay(&read), state);
     let image = serde_json::to_string(&state).unwrap();
     assert_eq!(serde_json::from_str::<State>(&image).unwrap(), state, "so does what was the case at its end");
+}
+
+#[test]
+fn in_the_histories_of_these_tests_jobs_do_resize_and_some_are_refused() {
+    let mut seen = Devices::default();
+    for (seed, policy) in (0..4).flat_map(|seed| ["sia", "pollux", "pollux-optimus"].map(|policy| (seed, policy))) {
+        let (_, journal) = play(&resizable_setup(seed, 25), &PolicyConfig::named(policy));
+        let mut devices = Devices { held: BTreeMap::new(), ..seen };
+        journal.iter().for_each(|record| devices.observe(&record.event));
+        seen = devices;
+    }
+    assert!(seen.resized > 100 && seen.refused > 5, "{} resized, {} refused", seen.resized, seen.refused);
+}
+
+#[test]
+fn facts_written_before_runs_could_be_resized_are_still_read() {
+    let report = r#"{"at":0,"event":{"RunProgressed":{"run":{"claim":0,"attempt":1},
+        "report":{"done":7,"epoch":1,"steps":null,"noise":null}}}}"#;
+    let Event::RunProgressed { report, .. } = serde_json::from_str::<Record>(report).unwrap().event else { panic!() };
+    assert_eq!((report.done, report.resizable, report.interruption), (7, false, None));
+    let (state, _) = play(&setup(7, 20), &PolicyConfig::named("tiresias"));
+    let mut image = serde_json::to_value(&state).unwrap();
+    for field in ["resizable", "resize_failed", "resizing", "resizes", "resize_deadlines", "restart", "resize"] {
+        assert!(remove(&mut image, field) > 0, "{field} is in an image of today");
+    }
+    assert_eq!(serde_json::from_value::<State>(image).unwrap(), state);
+}
+
+/// Takes a field out of everything. How often it was there.
+fn remove(value: &mut serde_json::Value, field: &str) -> usize {
+    match value {
+        serde_json::Value::Object(fields) => {
+            usize::from(fields.remove(field).is_some())
+                + fields.values_mut().map(|value| remove(value, field)).sum::<usize>()
+        }
+        serde_json::Value::Array(values) => values.iter_mut().map(|value| remove(value, field)).sum(),
+        _ => 0,
+    }
 }

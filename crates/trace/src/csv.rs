@@ -237,7 +237,7 @@ impl Reader<'_> {
         if let Some(truth) = self.truths.get(&key).filter(|truth| truth.speed == *speed) {
             return truth.clone();
         }
-        let truth = Arc::new(Truth { speed: speed.clone(), iterations, start_up, course: None });
+        let truth = Arc::new(Truth { speed: speed.clone(), iterations, start_up, course: None, resize: None });
         if self.truths.len() < MOST_SHARED {
             self.truths.insert(key, truth.clone());
         }

@@ -186,6 +186,7 @@ impl Application {
             iterations: (self.course.length() as u64).max(1),
             start_up: self.restart,
             course: Some(self.course.clone()),
+            resize: None,
         };
         (Arc::new(speed), Arc::new(truth))
     }

@@ -427,7 +427,7 @@ impl<'a> Builder<'a> {
         let spec = self.spec(burst, gpus, own);
         let speed = self.speed(burst, gpus, model);
         let start_up = if self.synthetic.detailed { Span::from_secs(model.restart_s / 2) } else { Span::ZERO };
-        let truth = Arc::new(Truth { speed: (*speed).clone(), iterations, start_up, course: None });
+        let truth = Arc::new(Truth { speed: (*speed).clone(), iterations, start_up, course: None, resize: None });
         TrueJob { submitted, spec, speed, truth }
     }
 

@@ -15,6 +15,8 @@ pub(crate) enum Happening {
     /// this was expected.
     Reached(Run, u32, Stop),
     Crashed(Run),
+    /// The run goes on with the workers it was told to have, unless something else has happened to it since.
+    Resized(Run, u32),
     /// The run has stopped, with so many iterations saved.
     Stopped(Run, u64),
     /// A node that was ordered is there.

@@ -10,11 +10,11 @@ mod script;
 
 use std::sync::Arc;
 
-use cluster::{ClaimId, Cluster, Devices, Invalid, NodeDraft, NodeId, Run, Span, Time};
+use cluster::{ClaimId, Cluster, Devices, Invalid, NodeDraft, NodeId, Placement, Run, Slot, Span, Time};
 use engine::{Command, Event, Input, Request};
 pub use perf::Interference;
-use perf::{TrueJob, Truth};
-use plan::{Availability, FailureCause};
+use perf::{TrueJob, Truth, Tuning};
+use plan::{Allotment, Availability, FailureCause, beyond};
 
 use crate::faults::FaultSource;
 pub use crate::faults::Faults;
@@ -33,6 +33,8 @@ pub struct World {
     happenings: Happenings,
     faults: FaultSource,
     cloud: Option<Cloud>,
+    /// Runs can change their workers in place.
+    resizes: bool,
     nodes: Vec<Machine>,
     /// Reports that are due at once.
     outbox: Vec<Input>,
@@ -53,6 +55,8 @@ pub struct Circumstances {
     pub faults: Faults,
     pub interference: Interference,
     pub script: Script,
+    /// How long a run is given to change its workers in place; nothing where that is not possible.
+    pub resize_within: Option<Span>,
     /// Where nodes can be rented.
     pub cloud: Option<Cloud>,
     /// How often a job that is tuned says how it is doing; aligned to time zero.
@@ -80,6 +84,7 @@ impl Default for Circumstances {
             faults: Faults::default(),
             interference: Interference::default(),
             script: Script::default(),
+            resize_within: None,
             cloud: None,
             report_every: Span::from_secs(60),
             whole_seconds: false,
@@ -99,6 +104,7 @@ impl World {
             nodes: vec![Machine { availability: Availability::Open, broken: Devices::NONE }; cluster.node_count()],
             faults: FaultSource::new(circumstances.faults, circumstances.seed),
             cloud: circumstances.cloud.clone(),
+            resizes: circumstances.resize_within.is_some(),
             submitted: 0,
             happenings: Happenings::default(),
             outbox: Vec::new(),
@@ -161,11 +167,7 @@ impl World {
                 let restart = if run.attempt == 1 { job.truth.start_up } else { job.spec.recovery.restart_cost };
                 let begins = now + moved.unwrap_or(restart);
                 self.runs.launch(*run, allotment.clone(), *tuning, begins);
-                let usable = |slot: &cluster::Slot| {
-                    let machine = self.nodes[slot.node.0 as usize];
-                    machine.availability == Availability::Open && !machine.broken.overlaps(slot.slices.devices)
-                };
-                if !allotment.placement.slots().iter().all(usable) {
+                if !self.is_usable(&allotment.placement) {
                     let (why, done) = (FailureCause::NodeLost, self.runs.lose(run.claim));
                     self.outbox.push(Input::Report(Event::RunFailed { run: *run, why, done }));
                 } else if !self.faults.start_hangs(*run) {
@@ -184,6 +186,13 @@ impl World {
                     self.schedule_next(run.claim);
                 }
             }
+            Command::Resize { run, allotment, tuning, until } => {
+                if let Some(resized) = self.resize(now, *run, allotment, *tuning, *until) {
+                    let nodes = self.runs.shared_nodes(run.claim);
+                    self.reschedule(now, &nodes);
+                    self.happenings.add(resized.0, Happening::Resized(*run, resized.1));
+                }
+            }
             Command::Stop { run, grace } => {
                 let job = &self.jobs[run.claim.0 as usize];
                 let nodes = self.runs.shared_nodes(run.claim);
@@ -193,6 +202,42 @@ impl World {
                 }
             }
         }
+    }
+
+    /// Lets a run pause to change its workers. Returns when it goes on, and by which count of its changes it is recognised
+    /// then; nothing if it was told before, is over, or cannot, which it then says.
+    fn resize(
+        &mut self,
+        now: Time,
+        run: Run,
+        to: &Arc<Allotment>,
+        tuning: Option<Tuning>,
+        until: Time,
+    ) -> Option<(Time, u32)> {
+        if !self.runs.is_stepping(run) {
+            return None;
+        }
+        if self.runs.placement(run.claim) == &to.placement {
+            self.outbox.push(Input::Report(Event::RunResized { run }));
+            return None;
+        }
+        let job = &self.jobs[run.claim.0 as usize];
+        let goes_on = job.truth.resize.filter(|_| self.resizes).map(|pause| now + pause).filter(|at| *at <= until);
+        let held = self.runs.placement(run.claim);
+        let Some(goes_on) = goes_on.filter(|_| self.is_usable(&beyond(&to.placement, held))) else {
+            self.outbox.push(Input::Report(Event::RunNotResized { run }));
+            return None;
+        };
+        Some((goes_on, self.runs.pause(now, run.claim, to.clone(), tuning, goes_on)))
+    }
+
+    /// Whether new workers can be started there.
+    fn is_usable(&self, placement: &Placement) -> bool {
+        let usable = |slot: &Slot| {
+            let machine = self.nodes[slot.node.0 as usize];
+            machine.availability == Availability::Open && !machine.broken.overlaps(slot.slices.devices)
+        };
+        placement.slots().iter().all(usable)
     }
 
     fn happen(&mut self, happening: Happening, batch: &mut Vec<Input>) {
@@ -216,6 +261,16 @@ impl World {
             Happening::Crashed(run) => {
                 if self.runs.stage(run) == Some(Stage::Running) {
                     self.fail(run.claim, FailureCause::Crash, batch);
+                }
+            }
+            Happening::Resized(run, version) => {
+                if self.runs.is_at(run, version) {
+                    let left = self.runs.shared_nodes(run.claim);
+                    let job = &self.jobs[run.claim.0 as usize];
+                    self.runs.resume(self.now, run.claim, job, &self.cluster);
+                    batch.push(Input::Report(Event::RunResized { run }));
+                    self.schedule_next(run.claim);
+                    self.reschedule(self.now, &left);
                 }
             }
             Happening::Stopped(run, done) => {

@@ -1,9 +1,10 @@
 //! The runs that are under way, how far each job has really come, and how fast it moves.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use cluster::{ClaimId, Cluster, Devices, GpuKind, JobSpec, NodeId, Placement, Run, Span, Time};
-use perf::{Interference, Neighbours, Piece, Situation, StepReport, TrueJob, Tuning};
+use perf::{Interference, Interruption, Neighbours, Piece, Situation, StepReport, TrueJob, Tuning};
 use plan::Allotment;
 
 use crate::Circumstances;
@@ -53,12 +54,23 @@ struct ActiveRun {
     at_anchor: f64,
     anchor: Time,
     begun: Time,
+    /// The change of its workers for which it pauses.
+    pause: Option<Pause>,
+    /// What it last measured of an interruption and has not said yet.
+    interruption: Option<Interruption>,
     /// Iterations per second, neighbours and periodic checkpoints included.
     rate: f64,
     /// The rate without neighbours.
     undisturbed: f64,
     /// Counts changes of the rate: an end expected under an older one does not come.
     version: u32,
+}
+
+#[derive(Debug, Clone)]
+struct Pause {
+    to: Arc<Allotment>,
+    tuning: Option<Tuning>,
+    lasts: Span,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,13 +118,7 @@ impl Runs {
         if self.current(run.claim).is_some() {
             self.remove(run.claim);
         }
-        for node in allotment.placement.nodes() {
-            let node = node.0 as usize;
-            if self.on_node.len() <= node {
-                self.on_node.resize_with(node + 1, Vec::new);
-            }
-            self.on_node[node].push(run.claim);
-        }
+        self.appear(run.claim, allotment.placement.nodes());
         let job = &mut self.jobs[run.claim.0 as usize];
         job.attempt = run.attempt;
         job.run = Some(ActiveRun {
@@ -124,6 +130,8 @@ impl Runs {
             at_anchor: job.saved,
             anchor: Time::ZERO,
             begun: Time::ZERO,
+            pause: None,
+            interruption: None,
             rate: 0.0,
             undisturbed: 0.0,
             version: 0,
@@ -143,7 +151,70 @@ impl Runs {
         active.stage = Stage::Running;
         active.anchor = now;
         active.begun = now;
+        if run.attempt > 1 && truth.truth.resize.is_some() {
+            let recovery = truth.spec.recovery;
+            active.interruption = Some(Interruption::Restart(recovery.checkpoint_cost + recovery.restart_cost));
+        }
         true
+    }
+
+    /// Whether the run makes steps, and does not pause to change its workers.
+    pub(crate) fn is_stepping(&self, run: Run) -> bool {
+        let active = self.job(run.claim).run.as_ref();
+        self.stage(run) == Some(Stage::Running) && active.is_some_and(|active| active.pause.is_none())
+    }
+
+    pub(crate) fn placement(&self, claim: ClaimId) -> &Placement {
+        &self.job(claim).run.as_ref().expect("only what runs has a place").allotment.placement
+    }
+
+    /// The run stands still while its workers change: it has the old and the new ones. Returns the count of its changes.
+    pub(crate) fn pause(
+        &mut self,
+        now: Time,
+        claim: ClaimId,
+        to: Arc<Allotment>,
+        tuning: Option<Tuning>,
+        until: Time,
+    ) -> u32 {
+        let done = self.done(now, claim);
+        let here: Vec<NodeId> = self.placement(claim).nodes().collect();
+        self.appear(claim, to.placement.nodes().filter(|node| !here.contains(node)));
+        let active = self.active_mut(claim);
+        (active.at_anchor, active.anchor) = (done, now);
+        (active.rate, active.undisturbed) = (0.0, 0.0);
+        active.pause = Some(Pause { to, tuning, lasts: until.since(now) });
+        active.version += 1;
+        active.version
+    }
+
+    /// The run goes on with its new workers, from where it was.
+    pub(crate) fn resume(&mut self, now: Time, claim: ClaimId, truth: &TrueJob, cluster: &Cluster) {
+        let active = self.active_mut(claim);
+        let Pause { to, tuning, lasts } = active.pause.take().expect("only what pauses goes on");
+        let old = std::mem::replace(&mut active.allotment, to.clone());
+        active.tuning = tuning;
+        active.anchor = now;
+        active.interruption = Some(Interruption::Resize(lasts));
+        let stays: Vec<NodeId> = to.placement.nodes().collect();
+        self.disappear(claim, old.placement.nodes().filter(|node| !stays.contains(node)));
+        self.go_on(claim, truth, cluster);
+    }
+
+    fn appear(&mut self, claim: ClaimId, nodes: impl Iterator<Item = NodeId>) {
+        for node in nodes {
+            let node = node.0 as usize;
+            if self.on_node.len() <= node {
+                self.on_node.resize_with(node + 1, Vec::new);
+            }
+            self.on_node[node].push(claim);
+        }
+    }
+
+    fn disappear(&mut self, claim: ClaimId, nodes: impl Iterator<Item = NodeId>) {
+        for node in nodes {
+            self.on_node[node.0 as usize].retain(|&other| other != claim);
+        }
     }
 
     /// What a running job comes to next at its present rate, and after how long; `None` if it will never come to
@@ -151,12 +222,16 @@ impl Runs {
     pub(crate) fn next_stop(&self, claim: ClaimId, truth: &TrueJob) -> Option<(Run, u32, Stop, Span)> {
         let active = self.job(claim).run.as_ref().filter(|active| active.rate > 0.0)?;
         let run = Run { claim, attempt: self.job(claim).attempt };
-        let Some(piece) = &active.piece else {
-            let left = truth.truth.iterations as f64 - active.at_anchor;
-            return Some((run, active.version, Stop::End, span_of((left / active.rate).max(0.0))));
-        };
         let next_report = (active.anchor + Span::from_millis(1)).round_up(self.report_every);
         let to_report = next_report.since(active.anchor);
+        let Some(piece) = &active.piece else {
+            let left = truth.truth.iterations as f64 - active.at_anchor;
+            let left = span_of((left / active.rate).max(0.0));
+            // Of a job without a measured course nobody asks more than that it can be resized.
+            let reports = truth.truth.resize.is_some() && to_report < left;
+            let (stop, after) = if reports { (Stop::Report, to_report) } else { (Stop::End, left) };
+            return Some((run, active.version, stop, after));
+        };
         if active.at_anchor + active.rate * to_report.as_secs_f64() < piece.until {
             return Some((run, active.version, Stop::Report, to_report));
         }
@@ -177,14 +252,17 @@ impl Runs {
     ) -> StepReport {
         let done = self.done(now, claim);
         let active = self.active_mut(claim);
-        let piece = active.piece.expect("only a measured course has epochs and reports");
-        active.at_anchor = if stop == Stop::Epoch { piece.until } else { done };
+        let piece = active.piece;
+        let until = piece.filter(|_| stop == Stop::Epoch).map(|piece| piece.until);
+        active.at_anchor = until.unwrap_or(done);
         active.anchor = now;
         let report = StepReport {
             done: active.at_anchor as u64,
-            epoch: piece.epoch + u32::from(stop == Stop::Epoch),
-            steps: Some(piece.steps),
-            noise: Some(piece.noise),
+            epoch: piece.map_or(0, |piece| piece.epoch + u32::from(stop == Stop::Epoch)),
+            steps: piece.map(|piece| piece.steps),
+            noise: piece.map(|piece| piece.noise),
+            resizable: truth.truth.resize.is_some(),
+            interruption: active.interruption.take(),
         };
         self.go_on(claim, truth, cluster);
         report
@@ -192,7 +270,7 @@ impl Runs {
 
     /// From now on the run uses another batch. False if it is not running.
     pub(crate) fn retune(&mut self, now: Time, run: Run, tuning: Tuning, truth: &TrueJob, cluster: &Cluster) -> bool {
-        if self.stage(run) != Some(Stage::Running) {
+        if !self.is_stepping(run) {
             return false;
         }
         let done = self.done(now, run.claim);
@@ -262,9 +340,7 @@ impl Runs {
 
     pub(crate) fn remove(&mut self, claim: ClaimId) {
         let active = self.jobs[claim.0 as usize].run.take().expect("what is removed was there");
-        for node in active.allotment.placement.nodes() {
-            self.on_node[node.0 as usize].retain(|&other| other != claim);
-        }
+        active.placements().for_each(|placement| self.disappear(claim, placement.nodes()));
     }
 
     pub(crate) fn on_node(&self, node: NodeId) -> Vec<ClaimId> {
@@ -278,8 +354,10 @@ impl Runs {
 
     /// The nodes on which others feel the claim; none if nobody feels anybody.
     pub(crate) fn shared_nodes(&self, claim: ClaimId) -> Vec<NodeId> {
-        let allotment = self.job(claim).run.as_ref().filter(|_| !self.interference.is_none());
-        allotment.map_or(Vec::new(), |active| active.allotment.placement.nodes().collect())
+        let active = self.job(claim).run.as_ref().filter(|_| !self.interference.is_none());
+        let nodes: Option<BTreeSet<NodeId>> =
+            active.map(|active| active.placements().flat_map(Placement::nodes).collect());
+        nodes.unwrap_or_default().into_iter().collect()
     }
 
     /// Rates of the runs on these nodes, after someone came or went there. Returns whose rate has changed.
@@ -329,12 +407,13 @@ impl Runs {
     }
 
     fn is_computing(&self, claim: ClaimId) -> bool {
-        self.job(claim).run.as_ref().is_some_and(|active| active.stage == Stage::Running)
+        let computes = |active: &ActiveRun| active.stage == Stage::Running && active.pause.is_none();
+        self.job(claim).run.as_ref().is_some_and(computes)
     }
 
     fn devices_on(&self, claim: ClaimId, node: NodeId) -> Devices {
         let Some(active) = &self.job(claim).run else { return Devices::NONE };
-        let here = active.allotment.placement.slots().iter().filter(|slot| slot.node == node);
+        let here = active.placements().flat_map(Placement::slots).filter(|slot| slot.node == node);
         here.fold(Devices::NONE, |devices, slot| devices.union(slot.slices.devices))
     }
 
@@ -372,6 +451,12 @@ impl Runs {
 }
 
 impl ActiveRun {
+    /// Where it is, and where it will be when its workers have changed.
+    fn placements(&self) -> impl Iterator<Item = &Placement> {
+        let to = self.pause.as_ref().map(|pause| &pause.to.placement);
+        std::iter::once(&self.allotment.placement).chain(to)
+    }
+
     /// How fast it goes from the anchor on, without neighbours.
     fn set_out(&mut self, job: &TrueJob, cluster: &Cluster, most_workers_first: bool) {
         let placement = &self.allotment.placement;

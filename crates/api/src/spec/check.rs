@@ -6,6 +6,7 @@ use super::{BatchRequest, CommandLine, JobRequest};
 use crate::duration::Duration;
 use crate::problem::FieldFault;
 use crate::time;
+use crate::view::PriorityRequest;
 
 const MOST_WORDS: usize = 1000;
 const LARGEST_COMMAND: usize = 128 << 10;
@@ -70,10 +71,7 @@ impl JobRequest {
                 format!("expected 1 to {LONGEST_NAME} bytes, found {}", queue.len())
             });
         }
-        let priority = self.priority;
-        faults.unless((-1000..=1000).contains(&priority), "priority", || {
-            format!("expected from -1000 to 1000, found {priority}")
-        });
+        faults.0.extend(PriorityRequest { priority: self.priority }.check().err());
         if let Some(weight) = self.weight {
             let sensible = Weight::from_f64(weight).is_some() && weight <= LARGEST_WEIGHT;
             faults.unless(sensible, "weight", || {

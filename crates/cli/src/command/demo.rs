@@ -5,9 +5,7 @@ mod history;
 mod live;
 mod outcome;
 mod screen;
-mod seen;
 mod simulated;
-mod twin;
 mod workload;
 
 use clap::Args;

@@ -8,4 +8,5 @@ mod http;
 mod judge;
 mod parity;
 mod processes;
+mod resize;
 mod service;

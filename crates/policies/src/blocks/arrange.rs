@@ -81,8 +81,10 @@ fn even_place(draft: &Draft<'_>, claim: &Claim, shape: Shape) -> Option<Arc<Allo
         return Some(had.clone());
     }
     let (each, kind) = even_share(claim, shape)?;
-    let nodes = open_nodes(draft.room(), claim, kind, each, shape.nodes)?;
-    Some(grant::allotment(claim, shape.workers, placed(draft.room(), claim, &nodes, each)))
+    let held = resizable_from(claim).filter(|held| held.kind(cluster) == Some(kind));
+    let nodes = held.and_then(|held| nodes_around(draft.room(), claim, held, kind, each, shape.nodes));
+    let nodes = nodes.or_else(|| open_nodes(draft.room(), claim, kind, each, shape.nodes))?;
+    Some(grant::allotment(claim, shape.workers, placed(draft.room(), claim, &nodes, each, held)))
 }
 
 /// The workers on each node, of like workers that come out even.
@@ -106,18 +108,58 @@ fn open_nodes(room: &Room, claim: &Claim, kind: GpuKind, each: u32, nodes: u32) 
     (found.len() == nodes as usize).then_some(found)
 }
 
+/// Nodes for a claim that can change its workers in place: first those on which it has most GPUs, so that workers stay,
+/// then the fullest others. Nothing if it would have to leave all of its nodes.
+fn nodes_around(
+    room: &Room,
+    claim: &Claim,
+    held: &Placement,
+    kind: GpuKind,
+    each: u32,
+    nodes: u32,
+) -> Option<Vec<NodeId>> {
+    let stays = |node: NodeId| kept_on(room, held, node).count();
+    let suits = |node: &NodeId| room.free_devices(*node).count() >= each && has_cores(room, claim, *node, each);
+    let mut own: Vec<NodeId> = held.nodes().filter(|&node| stays(node) > 0).filter(suits).collect();
+    own.sort_by_key(|&node| (std::cmp::Reverse(stays(node)), node));
+    own.truncate(nodes as usize);
+    let others = room.nodes_from(kind, each).filter(|node| !own.contains(node)).filter(suits);
+    let others: Vec<NodeId> = others.take(nodes as usize - own.len()).collect();
+    (!own.is_empty() && own.len() + others.len() == nodes as usize).then(|| [own, others].concat())
+}
+
+/// What a claim has that can change its workers in place: as much of it as possible should stay.
+pub(crate) fn resizable_from(claim: &Claim) -> Option<&Placement> {
+    claim.holds().filter(|_| claim.resizable).map(|holds| &holds.placement)
+}
+
+/// So many free GPUs of a node, of those that are held already as many as there are.
+pub(crate) fn devices_for(room: &Room, node: NodeId, count: u32, held: Option<&Placement>) -> Devices {
+    let kept = held.map_or(Devices::NONE, |held| kept_on(room, held, node));
+    let kept = kept.lowest(kept.count().min(count));
+    kept.union(room.free_devices(node).without(kept).lowest(count - kept.count()))
+}
+
+/// The GPUs of a placement on a node that nobody else is given.
+fn kept_on(room: &Room, held: &Placement, node: NodeId) -> Devices {
+    let here = held.slots().iter().filter(|slot| slot.node == node);
+    let held = here.fold(Devices::NONE, |devices, slot| devices.union(slot.slices.devices));
+    held.without(held.without(room.free_devices(node)))
+}
+
 fn has_cores(room: &Room, claim: &Claim, node: NodeId, each: u32) -> bool {
     let role = &claim.spec.roles[0];
     role.millicores.saturating_mul(each) <= room.millicores(node) && role.memory * each <= room.memory(node)
 }
 
-fn placed(room: &Room, claim: &Claim, nodes: &[NodeId], each: u32) -> Placement {
+/// So many workers on each of the nodes, on GPUs that the claim has already as far as there are any.
+fn placed(room: &Room, claim: &Claim, nodes: &[NodeId], each: u32, held: Option<&Placement>) -> Placement {
     let role = &claim.spec.roles[0];
     let slot = |&node: &NodeId| Slot {
         node,
         role: 0,
         tasks: each,
-        slices: SliceSet { devices: room.free_devices(node).lowest(each), grain: Grain::Whole },
+        slices: SliceSet { devices: devices_for(room, node, each, held), grain: Grain::Whole },
         millicores: role.millicores * each,
         memory: role.memory * each,
     };
@@ -146,7 +188,7 @@ fn displacing<'a>(
         }
         chosen.push(node);
     }
-    Some((placed(&room, claim, &chosen, each), displaced))
+    Some((placed(&room, claim, &chosen, each, None), displaced))
 }
 
 fn cheapest_node<'a>(

@@ -309,7 +309,7 @@ mod tests {
         let learned = Arc::make_mut(&mut claim.learned);
         for &secs in steps {
             let seen = Observation { nodes: 1, replicas: 1, local_batch: 48, accumulation_secs: secs, step_secs: secs };
-            learned.take(Some(GpuKind(1)), &StepReport { done: 0, epoch: 0, steps: Some(seen), noise: None });
+            learned.take(Some(GpuKind(1)), &StepReport { steps: Some(seen), ..StepReport::default() });
             learned.adopt(GpuKind(1), learned.refit(GpuKind(1)).unwrap());
         }
         let offers = offers(&snapshot, &claim, &Fleet::of(&snapshot), Manner { as_published: false });

@@ -27,7 +27,7 @@ pub(crate) trait Order {
 /// Whether a claim has run for less time since its last launch than a restart takes it. Where rounds are shorter than
 /// restarts, jobs that take turns would else never come to their first step.
 pub(crate) fn is_settling(snapshot: &Snapshot<'_>, claim: &Claim) -> bool {
-    let restart = claim.spec.recovery.restart_cost;
+    let restart = claim.learned.restart().unwrap_or(claim.spec.recovery.restart_cost);
     claim.progress.last_launch.is_some_and(|launch| snapshot.now < launch + restart + restart)
 }
 

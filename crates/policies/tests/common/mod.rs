@@ -145,6 +145,7 @@ impl Story {
                     iterations: 60 + self.dice.roll(7200),
                     start_up: Span::ZERO,
                     course: None,
+                    resize: None,
                 };
                 self.to_come.push((time, Arc::new(spec), Arc::new(speed), Arc::new(truth)));
             }

@@ -11,7 +11,7 @@ use plan::Rhythm;
 use policies::PolicyConfig;
 
 use super::Door;
-use super::errors::{Body, Failure};
+use super::errors::{Body, Failure, Refusals};
 use super::peer::By;
 use crate::core::Ask;
 use crate::fact::Caller;
@@ -33,8 +33,7 @@ pub(crate) async fn nodes(State(door): State<Door>) -> Json<NodePage> {
 
 /// Takes no more jobs on a node; those on it stay.
 #[utoipa::path(post, path = "/v1/nodes/{name}/cordon", params(("name" = String, Path)),
-    responses((status = 200, body = NodePage), (status = "4XX", body = Problem, content_type = "application/problem+json"),
-        (status = 503, body = Problem, content_type = "application/problem+json")))]
+    responses((status = 200, body = NodePage), Refusals))]
 pub(crate) async fn cordon(
     State(door): State<Door>,
     By(caller): By,
@@ -45,8 +44,7 @@ pub(crate) async fn cordon(
 
 /// Takes no more jobs on a node and moves those on it away.
 #[utoipa::path(post, path = "/v1/nodes/{name}/drain", params(("name" = String, Path)),
-    responses((status = 200, body = NodePage), (status = "4XX", body = Problem, content_type = "application/problem+json"),
-        (status = 503, body = Problem, content_type = "application/problem+json")))]
+    responses((status = 200, body = NodePage), Refusals))]
 pub(crate) async fn drain(
     State(door): State<Door>,
     By(caller): By,
@@ -57,8 +55,7 @@ pub(crate) async fn drain(
 
 /// Takes jobs on a node again.
 #[utoipa::path(post, path = "/v1/nodes/{name}/uncordon", params(("name" = String, Path)),
-    responses((status = 200, body = NodePage), (status = "4XX", body = Problem, content_type = "application/problem+json"),
-        (status = 503, body = Problem, content_type = "application/problem+json")))]
+    responses((status = 200, body = NodePage), Refusals))]
 pub(crate) async fn uncordon(
     State(door): State<Door>,
     By(caller): By,
@@ -93,8 +90,7 @@ fn current(door: &Door) -> PolicyView {
 
 /// Another policy from now on.
 #[utoipa::path(put, path = "/v1/policy", request_body = PolicyRequest,
-    responses((status = 200, body = PolicyView), (status = "4XX", body = Problem, content_type = "application/problem+json"),
-        (status = 503, body = Problem, content_type = "application/problem+json")))]
+    responses((status = 200, body = PolicyView), Refusals))]
 pub(crate) async fn set_policy(
     State(door): State<Door>,
     By(caller): By,

@@ -27,6 +27,27 @@ impl From<Problem> for Failure {
     }
 }
 
+/// How a question may be answered besides.
+#[derive(utoipa::IntoResponses)]
+#[expect(dead_code, reason = "it only describes what a `Failure` looks like")]
+pub(crate) enum Refusal {
+    /// It cannot be answered; the problem names the field.
+    #[response(status = "4XX", content_type = "application/problem+json")]
+    Faulty(Problem),
+}
+
+/// How a change may be answered besides.
+#[derive(utoipa::IntoResponses)]
+#[expect(dead_code, reason = "it only describes what a `Failure` looks like")]
+pub(crate) enum Refusals {
+    /// It cannot be done; the problem names the field.
+    #[response(status = "4XX", content_type = "application/problem+json")]
+    Faulty(Problem),
+    /// Nothing is taken on at the moment.
+    #[response(status = 503, content_type = "application/problem+json")]
+    Unready(Problem),
+}
+
 /// A body of JSON that is refused with a problem that names the field.
 #[derive(Debug)]
 pub(crate) struct Body<T>(pub(crate) T);

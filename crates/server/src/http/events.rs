@@ -15,7 +15,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use utoipa::IntoParams;
 
 use super::Door;
-use super::errors::{Failure, Query};
+use super::errors::{Failure, Query, Refusal};
 use crate::fact::Fact;
 use crate::replica::Line;
 use crate::views;
@@ -36,7 +36,7 @@ pub(crate) struct EventQuery {
 /// A stream of events. Each has its number as `id`, its kind as `event` and an `EventView` as `data`.
 #[utoipa::path(get, path = "/v1/events", params(EventQuery),
     responses((status = 200, body = EventView, content_type = "text/event-stream"),
-        (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+        Refusal))]
 pub(crate) async fn events(
     State(door): State<Door>,
     headers: HeaderMap,

@@ -19,7 +19,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::Door;
-use super::errors::{Body, Failure, Named, Query, text_of};
+use super::errors::{Body, Failure, Named, Query, Refusal, Refusals, text_of};
 use super::peer::By;
 use crate::core::{Ask, Done, Submission, no_job};
 use crate::fact::{Acceptance, Array, Caller};
@@ -49,7 +49,7 @@ pub(crate) struct ListQuery {
 
 /// Jobs, the newest first.
 #[utoipa::path(get, path = "/v1/jobs", params(ListQuery), responses(
-    (status = 200, body = JobPage), (status = "4XX", body = Problem, content_type = "application/problem+json"),
+    (status = 200, body = JobPage), Refusal,
 ))]
 pub(crate) async fn list(State(door): State<Door>, Query(query): Query<ListQuery>) -> Result<Json<JobPage>, Failure> {
     let states = query.state.as_deref().map(states).transpose()?;
@@ -118,8 +118,7 @@ fn states(text: &str) -> Result<Vec<JobState>, Failure> {
     responses(
         (status = 201, body = JobView),
         (status = 200, body = JobView, description = "it was submitted before, under this key"),
-        (status = "4XX", body = Problem, content_type = "application/problem+json"),
-        (status = 503, body = Problem, content_type = "application/problem+json"),
+        Refusals,
     ))]
 pub(crate) async fn submit(
     State(door): State<Door>,
@@ -203,7 +202,7 @@ fn account_of(caller: &Caller) -> Result<Option<Account>, Problem> {
 
 /// One job, with what was submitted.
 #[utoipa::path(get, path = "/v1/jobs/{id}", params(("id" = String, Path, description = "7, or 7_3 for a task of an array")),
-    responses((status = 200, body = JobView), (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+    responses((status = 200, body = JobView), Refusal))]
 pub(crate) async fn show(State(door): State<Door>, Named(id): Named) -> Result<Json<JobView>, Failure> {
     Ok(show_job(&door, id)?)
 }
@@ -215,25 +214,20 @@ fn show_job(door: &Door, id: JobId) -> Result<Json<JobView>, Problem> {
 
 /// Another priority for a job.
 #[utoipa::path(patch, path = "/v1/jobs/{id}", params(("id" = String, Path)), request_body = PriorityRequest,
-    responses((status = 200, body = JobView), (status = "4XX", body = Problem, content_type = "application/problem+json"),
-        (status = 503, body = Problem, content_type = "application/problem+json")))]
+    responses((status = 200, body = JobView), Refusals))]
 pub(crate) async fn reprioritise(
     State(door): State<Door>,
     By(caller): By,
     Named(id): Named,
     Body(request): Body<PriorityRequest>,
 ) -> Result<Json<JobView>, Failure> {
-    if !(-1000..=1000).contains(&request.priority) {
-        let fault = FieldFault::new("priority", format!("expected from -1000 to 1000, found {}", request.priority));
-        return Err(Failure(Problem::from(fault)));
-    }
+    request.check().map_err(Problem::from)?;
     change(&door, caller, id, Ask::Reprioritise(id, request.priority)).await
 }
 
 /// Ends a job.
 #[utoipa::path(post, path = "/v1/jobs/{id}/cancel", params(("id" = String, Path)),
-    responses((status = 200, body = JobView), (status = "4XX", body = Problem, content_type = "application/problem+json"),
-        (status = 503, body = Problem, content_type = "application/problem+json")))]
+    responses((status = 200, body = JobView), Refusals))]
 pub(crate) async fn cancel(
     State(door): State<Door>,
     By(caller): By,
@@ -244,16 +238,14 @@ pub(crate) async fn cancel(
 
 /// Lets a job wait; if it runs, it saves its state and stops.
 #[utoipa::path(post, path = "/v1/jobs/{id}/hold", params(("id" = String, Path)),
-    responses((status = 200, body = JobView), (status = "4XX", body = Problem, content_type = "application/problem+json"),
-        (status = 503, body = Problem, content_type = "application/problem+json")))]
+    responses((status = 200, body = JobView), Refusals))]
 pub(crate) async fn hold(State(door): State<Door>, By(caller): By, Named(id): Named) -> Result<Json<JobView>, Failure> {
     change(&door, caller, id, Ask::Hold(id)).await
 }
 
 /// Lets a held job go on.
 #[utoipa::path(post, path = "/v1/jobs/{id}/release", params(("id" = String, Path)),
-    responses((status = 200, body = JobView), (status = "4XX", body = Problem, content_type = "application/problem+json"),
-        (status = 503, body = Problem, content_type = "application/problem+json")))]
+    responses((status = 200, body = JobView), Refusals))]
 pub(crate) async fn release(
     State(door): State<Door>,
     By(caller): By,
@@ -269,7 +261,7 @@ async fn change(door: &Door, caller: Caller, id: JobId, ask: Ask) -> Result<Json
 
 /// Why a job has what it has, and what would change it.
 #[utoipa::path(get, path = "/v1/jobs/{id}/explain", params(("id" = String, Path)),
-    responses((status = 200, body = Explanation), (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+    responses((status = 200, body = Explanation), Refusal))]
 pub(crate) async fn explain(State(door): State<Door>, Named(id): Named) -> Result<Json<Explanation>, Failure> {
     let shown = door.service.replica.read();
     Ok(Json(why::explain(&shown, id, door.service.clock.now())?))
@@ -286,7 +278,7 @@ pub(crate) struct WaitQuery {
 
 /// Waits until the job has ended, or until the time is over; shows it as it then is.
 #[utoipa::path(get, path = "/v1/jobs/{id}/wait", params(("id" = String, Path), WaitQuery),
-    responses((status = 200, body = JobView), (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+    responses((status = 200, body = JobView), Refusal))]
 pub(crate) async fn wait(
     State(door): State<Door>,
     Named(id): Named,
@@ -318,8 +310,7 @@ pub(crate) async fn wait(
 
 /// A job says how it is doing and is told how to go on. See docs/guides/progress.md.
 #[utoipa::path(post, path = "/v1/jobs/{id}/progress", params(("id" = String, Path)), request_body = ProgressReport,
-    responses((status = 200, body = ProgressReply), (status = "4XX", body = Problem, content_type = "application/problem+json"),
-        (status = 503, body = Problem, content_type = "application/problem+json")))]
+    responses((status = 200, body = ProgressReply), Refusals))]
 pub(crate) async fn progress(
     State(door): State<Door>,
     By(caller): By,
@@ -339,8 +330,7 @@ async fn tell(door: &Door, caller: Caller, id: JobId, report: ProgressReport) ->
 
 /// The same by the protocol of Kubeflow's trainer, which Hugging Face's `Trainer` speaks without being told.
 #[utoipa::path(post, path = "/v1/jobs/{id}/trainer-status", params(("id" = String, Path)), request_body = KubeflowReport,
-    responses((status = 200, body = ProgressReply), (status = "4XX", body = Problem, content_type = "application/problem+json"),
-        (status = 503, body = Problem, content_type = "application/problem+json")))]
+    responses((status = 200, body = ProgressReply), Refusals))]
 pub(crate) async fn kubeflow(
     State(door): State<Door>,
     By(caller): By,

@@ -19,7 +19,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use utoipa::IntoParams;
 
 use super::Door;
-use super::errors::{Failure, Named, Query};
+use super::errors::{Failure, Named, Query, Refusal};
 use crate::core::no_job;
 
 /// How often a log that is followed is looked at.
@@ -30,7 +30,7 @@ const CHUNK: usize = 64 << 10;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct LogQuery {
-    /// The rank of the worker; 0 if nothing is said.
+    /// The number of the process in the run: its rank at launch; those that join later go on counting.
     #[param(minimum = 0, maximum = 65535)]
     worker: Option<u32>,
     /// Which launch of the job; the latest if nothing is said.
@@ -47,7 +47,7 @@ pub(crate) struct LogQuery {
 /// What a worker wrote to its output and error streams.
 #[utoipa::path(get, path = "/v1/jobs/{id}/logs", params(("id" = String, Path), LogQuery),
     responses((status = 200, body = String, content_type = "text/plain"),
-        (status = "4XX", body = Problem, content_type = "application/problem+json")))]
+        Refusal))]
 pub(crate) async fn logs(
     State(door): State<Door>,
     Named(id): Named,

@@ -488,6 +488,7 @@ impl<'a> Gathering<'a> {
                     iterations: (*iterations).max(1),
                     start_up: Span::ZERO,
                     course: None,
+                    resize: None,
                 };
                 return (speed.clone(), Arc::new(truth));
             }
@@ -499,8 +500,13 @@ impl<'a> Gathering<'a> {
         if let Some(iterations) = job.iterations.filter(|_| self.tells_iterations) {
             let rate = iterations.max(1) as f64 * 1e6 / (ms as f64 * f64::from(share));
             let speed = Arc::new(Speed::constant(rate));
-            let truth =
-                Truth { speed: (*speed).clone(), iterations: iterations.max(1), start_up: Span::ZERO, course: None };
+            let truth = Truth {
+                speed: (*speed).clone(),
+                iterations: iterations.max(1),
+                start_up: Span::ZERO,
+                course: None,
+                resize: None,
+            };
             return (speed, Arc::new(truth));
         }
         if let Some((speed, truth)) = self.lasting.get(&(share, ms)) {
@@ -508,7 +514,13 @@ impl<'a> Gathering<'a> {
         }
         let constant = || Arc::new(Speed::constant(1e6 / f64::from(share)));
         let speed = self.speeds.entry(share).or_insert_with(constant).clone();
-        let truth = Arc::new(Truth { speed: (*speed).clone(), iterations: ms, start_up: Span::ZERO, course: None });
+        let truth = Arc::new(Truth {
+            speed: (*speed).clone(),
+            iterations: ms,
+            start_up: Span::ZERO,
+            course: None,
+            resize: None,
+        });
         if self.lasting.len() < MOST_SHARED {
             self.lasting.insert((share, ms), (speed.clone(), truth.clone()));
         }

@@ -176,9 +176,9 @@ class Loop:
     def layout(self) -> Layout:
         """How steps are cut at present."""
         workers = self._place.workers
-        if self._tuning is None:
-            return Layout(self._designed, workers, 1)
-        passes = self._tuning.accumulation + 1
+        passes = self._tuning.accumulation + 1 if self._tuning is not None else 1
+        if self._tuning is None or not self._is_adaptive:
+            return Layout(self._designed, workers, passes)
         return Layout(self._tuning.local_batch * passes * workers, workers, passes)
 
     @property

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use cluster::Time;
-use engine::{Event, State};
+use engine::{Event, Record, State};
 use journal::{Entry, Journal};
 use report::{Figure, FigureFold, Fold, Identity, RunReport};
 use server::Fact;
@@ -12,7 +12,7 @@ use crate::failure::Failure;
 
 /// The facts of the decision core, in order.
 #[derive(Debug, Default)]
-pub(super) struct History(Vec<(Time, Event)>);
+pub(super) struct History(Vec<Record>);
 
 /// Every number about a history.
 #[derive(Debug)]
@@ -37,31 +37,24 @@ impl History {
     }
 
     pub(super) fn push(&mut self, at: Time, event: Event) {
-        self.0.push((at, event));
+        self.0.push(Record { at, event });
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (Time, &Event)> {
-        self.0.iter().map(|(at, event)| (*at, event))
-    }
-
-    /// When it began.
-    pub(super) fn origin(&self) -> Time {
-        self.0.first().map_or(Time::ZERO, |(at, _)| *at)
+    pub(super) fn records(&self) -> &[Record] {
+        &self.0
     }
 
     /// How things stood at its end.
     pub(super) fn end(&self) -> State {
-        let mut state = State::default();
-        self.iter().for_each(|(at, event)| state.apply(at, event));
-        state
+        State::replay(&self.0)
     }
 
     /// `alone` says how long a job would run alone.
     pub(super) fn told(&self, identity: Identity, alone: &report::Isolated<'_>) -> Told {
         let (mut fold, mut figure) = (Fold::new(), FigureFold::new());
-        for (at, event) in self.iter() {
-            fold.observe(at, event);
-            figure.observe(at, event, &fold);
+        for Record { at, event } in &self.0 {
+            fold.observe(*at, event);
+            figure.observe(*at, event, &fold);
         }
         let run = fold.finish(identity, alone);
         let figure = figure.finish(&fold, alone);

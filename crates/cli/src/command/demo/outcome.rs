@@ -2,22 +2,24 @@
 
 use cluster::{ClaimId, Cluster, GpuKind, Span};
 use engine::Event;
+use executors::AcceleratorDraft;
 use policies::PolicyConfig;
 use report::{Identity, JobRow, Report};
-use sim::{Setup, simulate};
+use sim::{KindSpeeds, Recording, Setup, simulate};
 use world::Circumstances;
 
 use super::history::{History, Told};
-use super::{live, twin, workload};
+use super::{live, workload};
 use crate::command::trainer::Trainer;
 use crate::failure::Failure;
 use crate::render::{self, Files};
 
 pub(super) fn tell(happened: &History, files: &Files) -> Result<(), Failure> {
-    let jobs = twin::of(happened, &workload::accelerators())?;
     let end = happened.end();
     let books = end.books();
     let (cluster, queues): (&Cluster, _) = (&books.cluster, &books.queues);
+    let Recording { jobs, assumptions, .. } =
+        Recording::of(happened.records(), &shares(cluster)).map_err(Failure::new)?;
     let alone = |claim: ClaimId, kind: Option<GpuKind>, workers: u32| -> Option<Span> {
         world::isolated(&jobs[claim.0 as usize], kind, workers, cluster)
     };
@@ -38,8 +40,17 @@ pub(super) fn tell(happened: &History, files: &Files) -> Result<(), Failure> {
     };
     let live = happened.told(identity("live"), &alone);
     let simulated = simulated.told(identity("simulated"), &alone);
+    let assumptions: Vec<String> = assumptions.into_iter().map(|line| format!("simulated: {line}")).collect();
     beside(&live, &simulated)?;
-    write(&live, &simulated, files)
+    render::line("")?;
+    assumptions.iter().try_for_each(|assumption| render::line(assumption))?;
+    write(&live, &simulated, assumptions, files)
+}
+
+/// The part of a core that an accelerator of each kind is.
+fn shares(cluster: &Cluster) -> KindSpeeds {
+    let share = |draft: AcceleratorDraft| Some((cluster.kind_named(&draft.kind)?, draft.cores * draft.duty));
+    workload::accelerators().into_iter().filter_map(share).collect()
 }
 
 /// One line a job, and the means.
@@ -67,8 +78,7 @@ fn beside(live: &Told, simulated: &Told) -> Result<(), Failure> {
         let told = |job: &JobRow| if job.deadline_met == Some(true) { "met" } else { "missed" };
         render::line(&format!("\nDeadline of {}: {} live, {} simulated", live.name, told(live), told(simulated)))?;
     }
-    render::line("")?;
-    twin::ASSUMPTIONS.iter().try_for_each(|assumption| render::line(assumption))
+    Ok(())
 }
 
 fn row(live: &JobRow, simulated: &JobRow) -> Vec<String> {
@@ -89,10 +99,9 @@ fn seconds(seconds: f64) -> String {
     format!("{seconds:.1} s")
 }
 
-fn write(live: &Told, simulated: &Told, files: &Files) -> Result<(), Failure> {
+fn write(live: &Told, simulated: &Told, assumptions: Vec<String>, files: &Files) -> Result<(), Failure> {
     let told = [live, simulated];
     let kept = told.map(|told| files.keep(&told.run, &told.figure, told.run.seed)).into();
-    let assumptions = twin::ASSUMPTIONS.map(String::from).into();
     let report = Report::new("this machine", assumptions, told.map(|told| told.run.clone()).into());
     files.write(&report, kept, "moira demo")?;
     match files.page() {

@@ -13,6 +13,7 @@ pub(crate) struct Logs {
     /// Go on until the job has ended
     #[arg(short, long)]
     follow: bool,
+    /// Which process of the run: its rank at launch; those that joined later go on counting
     #[arg(long, value_name = "N", default_value_t = 0)]
     worker: u32,
     /// Of which launch, from 1 [default: the latest]

@@ -1,6 +1,6 @@
 //! `moira show`: everything about one job.
 
-use api::{JobId, JobView, ProgressView};
+use api::{InterruptionView, JobId, JobView, ProgressView};
 use clap::Args;
 use cluster::{Bytes, Span};
 
@@ -51,6 +51,9 @@ fn lines(job: &JobView) -> Vec<(&'static str, String)> {
     let elapsed = brief(Span::from_secs_f64(job.elapsed_seconds));
     say("used", Some(format!("{elapsed} on devices, {:.3} GPU-hours", job.gpu_seconds / 3600.0)));
     say("launches", Some(launches(job)));
+    say("resized", (job.resizes > 0).then(|| format!("{} times without a restart", job.resizes)));
+    say("restart", job.restart.as_ref().map(interruption));
+    say("resize", job.resize.as_ref().map(interruption));
     say("progress", job.progress.as_ref().map(progress));
     say(
         "resources",
@@ -92,6 +95,13 @@ fn launches(job: &JobView) -> String {
     format!("{}, {} failed, {} preempted", job.attempts, job.failures, job.preemptions)
 }
 
+/// What the latest of a kind cost, and where that time went. During the notice training went on.
+fn interruption(view: &InterruptionView) -> String {
+    let phase = |(name, seconds): (&str, f64)| format!("{} {}", name.replace('_', " "), number(seconds));
+    let phases: Vec<String> = view.phases.measured().map(phase).collect();
+    format!("{} s without a step (in seconds: {})", number(view.seconds), phases.join(", "))
+}
+
 fn progress(progress: &ProgressView) -> String {
     let share = progress.fraction.map(|fraction| format!("{:.1}%", fraction * 100.0));
     let steps = progress.steps.map(|steps| match progress.total_steps {
@@ -126,6 +136,17 @@ mod tests {
             "launches: 0, 0 failed, 0 preempted",
         ];
         assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn what_an_interruption_cost_is_shown_by_phase() {
+        let phases = api::Phases { notice: Some(5.0), process_group: Some(0.5), ..api::Phases::default() };
+        let resize = Some(InterruptionView { seconds: 0.5, phases, reported_at: "2026-11-20T09:00:00Z".into() });
+        let job = JobView { resizes: 2, resize, ..sample("7") };
+        let text: Vec<String> = lines(&job).iter().map(|(name, text)| format!("{name}: {text}")).collect();
+        assert!(text.contains(&"resized: 2 times without a restart".to_string()), "{text:?}");
+        let cost = "resize: 0.5 s without a step (in seconds: notice 5, process group 0.5)";
+        assert!(text.contains(&cost.to_string()), "{text:?}");
     }
 
     #[test]

@@ -61,6 +61,7 @@ impl Reports {
             checkpoint: saved.map(|saved| CheckpointReport {
                 steps: saved.progress as u64,
                 seconds: Some(saved.took.as_secs_f64()),
+                age_seconds: None,
             }),
             ..ProgressReport::default()
         };

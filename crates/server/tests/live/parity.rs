@@ -1,22 +1,22 @@
 //! The service decides as the simulator does: the same workload, once through `sim::simulate` and once through the live
 //! loop with a clock and an executor that a test moves by hand, gives the same facts, byte for byte.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use api::{CheckpointReport, JobRequest, Noise, ProgressReport};
+use api::{CheckpointReport, JobRequest, Noise, Phases, ProgressReport, RestartKind, RestartReport};
 use cluster::{Run, Span, Time};
-use engine::{Command, Engine, Event, Input, Request};
-use executors::{Ending, Executor, ExecutorError, Exit, LaunchOrder, Limits, News, Program, Sighting, workers_of};
-use journal::JournalError;
-use perf::{StepReport, Tuning};
+use engine::{Command, Event, Input, Request};
+use executors::{Ending, Exit, News};
+use perf::{Interruption, StepReport, TrueJob};
 use policies::PolicyConfig;
-use server::core::{Ask, Core, Submission};
-use server::{Caller, Fact, Ledger, Live, Replica, Store};
+use server::core::{Ask, Submission};
+use server::{Caller, Fact};
 use sim::{HORIZON, Setup, simulate};
 use tokio::sync::oneshot;
 use trace::{Synthetic, Training, load_cluster};
 use world::World;
+
+use crate::harness::{Told, program, service};
 
 #[test]
 fn fifo_decides_in_the_service_as_in_the_simulator() {
@@ -36,6 +36,30 @@ fn sia_decides_in_the_service_as_in_the_simulator() {
 #[test]
 fn what_the_service_uses_by_default_decides_there_as_in_the_simulator() {
     check(server::DEFAULT_POLICY, &["Launch", "Stop", "Retune", "Refitted"]);
+}
+
+#[test]
+fn runs_change_their_workers_in_the_service_as_in_the_simulator() {
+    let mut resizes = 0;
+    for seed in [1, 2, 3] {
+        let (cluster, queues, _) = load_cluster("2x4 t4, 1x8 a100").unwrap();
+        let training = Training { jobs: 12, load: 2.0, ..Training::default() };
+        let jobs = training.generate(&cluster, &queues, seed).unwrap().jobs;
+        let mut setup = Setup::new(cluster, queues, jobs.into_iter().map(in_place).collect());
+        setup.circumstances.resize_within = Some(Span::from_secs(60));
+        setup.settings.resize_within = Some(Span::from_secs(60));
+        let (simulated, lived) = (by_simulation(&setup, "sia"), by_service(&setup, "sia"));
+        same(&simulated, &lived, &format!("in place, seed {seed}"));
+        resizes += simulated.iter().filter(|line| line.contains("RunResized")).count();
+    }
+    assert!(resizes > 10, "only {resizes} changes in place");
+}
+
+/// The job as one whose workers can change while it goes on.
+fn in_place(job: TrueJob) -> TrueJob {
+    let mut truth = (*job.truth).clone();
+    truth.resize = Some(Span::from_secs(2));
+    TrueJob { truth: Arc::new(truth), ..job }
 }
 
 /// Trainings that report their speed, and jobs that say nothing of themselves. Some of these words must occur in every
@@ -109,29 +133,6 @@ fn by_service(setup: &Setup, policy: &str) -> Lines {
     book.iter().filter_map(|(at, fact)| Some(line(*at, core_event(fact)?))).collect()
 }
 
-/// What was journaled, and when.
-type Book = Arc<Mutex<Vec<(Time, Fact)>>>;
-type ToldList = Arc<Mutex<Vec<Told>>>;
-
-fn service(setup: &Setup, policy: &str) -> (Live, Book, ToldList) {
-    let built = PolicyConfig::from_text(policy).unwrap().build().unwrap();
-    let (engine, beginning) = Engine::new(setup.cluster.clone(), setup.queues.clone(), policy, built, setup.settings);
-    let book: Book = Arc::default();
-    book.lock().unwrap().extend(beginning.into_iter().map(|event| (Time::ZERO, Fact::Core(event))));
-    let told = ToldList::default();
-    let replica = Replica::new(engine.state().clone(), Ledger::default(), 2);
-    let live = Live {
-        core: Core { engine, ledger: Ledger::default() },
-        store: Box::new(InMemory(book.clone())),
-        executor: Box::new(Scripted(told.clone())),
-        replica: Arc::new(replica),
-        settings: setup.settings,
-        environment: BTreeMap::new(),
-        unheard: Vec::new(),
-    };
-    (live, book, told)
-}
-
 fn commands(facts: &[(Time, Fact)]) -> Vec<Command> {
     let issued = |(_, fact): &(Time, Fact)| match fact {
         Fact::Core(Event::Issued(command)) => Some(command.clone()),
@@ -146,7 +147,7 @@ fn core_event(fact: &Fact) -> Option<&Event> {
     match fact {
         Fact::Core(Event::RunProgressed { report, .. }) if report.steps.is_none() => None,
         Fact::Core(event) => Some(event),
-        Fact::Numbered(_) | Fact::Reported { .. } | Fact::Ended { .. } => None,
+        Fact::Numbered(_) | Fact::Reported { .. } | Fact::NotResized { .. } | Fact::Ended { .. } => None,
     }
 }
 
@@ -178,10 +179,11 @@ fn seen(event: Event) -> Vec<News> {
     };
     match event {
         Event::RunStarted { run } => vec![News::Started { run }],
+        Event::RunResized { run } => vec![News::Resized { run }],
         Event::RunProgressed { run, report } => vec![said(run, &written(&report))],
         Event::RunFinished { run } => vec![ended(run, false, 0)],
         Event::RunStopped { run, done } => {
-            let checkpoint = Some(CheckpointReport { steps: done, seconds: None });
+            let checkpoint = Some(CheckpointReport { steps: done, seconds: None, age_seconds: None });
             let last_word = ProgressReport { steps: Some(done), checkpoint, ..ProgressReport::default() };
             vec![said(run, &last_word), ended(run, true, 143)]
         }
@@ -202,90 +204,14 @@ fn written(report: &StepReport) -> ProgressReport {
         compute_seconds: report.steps.map(|steps| steps.accumulation_secs),
         local_batch: report.steps.map(|steps| steps.local_batch),
         noise: report.noise.map(|noise| Noise { sqr: noise.sqr, var: noise.var }),
+        resizable: Some(report.resizable),
+        restart: report.interruption.map(|interruption| {
+            let (kind, price) = match interruption {
+                Interruption::Restart(price) => (RestartKind::Restart, price),
+                Interruption::Resize(price) => (RestartKind::Resize, price),
+            };
+            Box::new(RestartReport { kind, phases: Phases { stop: Some(price.as_secs_f64()), ..Phases::default() } })
+        }),
         ..ProgressReport::default()
-    }
-}
-
-fn program() -> Program {
-    Program {
-        command: vec!["train".into()],
-        workdir: "/".into(),
-        env: BTreeMap::new(),
-        account: None,
-        limits: Limits::default(),
-        notice: Span::ZERO,
-        job_name: "train".into(),
-        queue: "root".into(),
-    }
-}
-
-struct InMemory(Book);
-
-impl Store for InMemory {
-    /// Facts are kept as they would be read again from a file.
-    fn append(&mut self, at: Time, texts: &[String]) -> Result<u64, JournalError> {
-        let mut book = self.0.lock().unwrap();
-        book.extend(texts.iter().map(|text| (at, serde_json::from_str(text).unwrap())));
-        Ok(book.len() as u64)
-    }
-}
-
-/// What an executor was told to do.
-#[derive(Debug, PartialEq)]
-enum Told {
-    Launch(Run, Vec<executors::WorkerPlace>, Option<Tuning>),
-    Stop(Run, Span),
-    Retune(Run, Tuning),
-}
-
-impl Told {
-    fn by(command: &Command, setup: &Setup) -> Told {
-        match command {
-            Command::Launch { run, allotment, tuning, .. } => {
-                Told::Launch(*run, workers_of(&allotment.placement, &setup.cluster), *tuning)
-            }
-            Command::Stop { run, grace } => Told::Stop(*run, *grace),
-            Command::Retune { run, tuning } => Told::Retune(*run, *tuning),
-            Command::Provision { .. } | Command::Release { .. } => panic!("there is no cloud here: {command:?}"),
-        }
-    }
-}
-
-struct Scripted(ToldList);
-
-impl Scripted {
-    fn note(&mut self, told: Told) -> Result<(), ExecutorError> {
-        self.0.lock().unwrap().push(told);
-        Ok(())
-    }
-}
-
-impl Executor for Scripted {
-    fn launch(&mut self, order: &LaunchOrder) -> Result<(), ExecutorError> {
-        self.note(Told::Launch(order.run, order.workers.clone(), order.tuning))
-    }
-
-    fn stop(&mut self, run: Run, grace: Span) -> Result<(), ExecutorError> {
-        self.note(Told::Stop(run, grace))
-    }
-
-    fn retune(&mut self, run: Run, tuning: Tuning) -> Result<(), ExecutorError> {
-        self.note(Told::Retune(run, tuning))
-    }
-
-    fn bookmark(&mut self, _: Run, _: u64) -> Result<(), ExecutorError> {
-        Ok(())
-    }
-
-    fn last_words(&mut self, _: Run) -> Result<Vec<String>, ExecutorError> {
-        Ok(Vec::new())
-    }
-
-    fn survey(&mut self) -> Result<Vec<Sighting>, ExecutorError> {
-        Ok(Vec::new())
-    }
-
-    fn settle(&mut self, _: Run) -> Result<(), ExecutorError> {
-        Ok(())
     }
 }

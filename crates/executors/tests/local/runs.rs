@@ -1,199 +1,20 @@
-//! The executor of this machine with real processes: whatever happens to them, to the supervisor or to the service, the
-//! end is told once and nothing is left.
+//! Runs that keep their workers from the first to the last.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::fs;
 use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use cluster::{Bytes, ClaimId, NodeId, Run, Span};
-use executors::{
-    AcceleratorDraft, Account, CpuLimit, Ending, Enforcement, Executor, Exit, LaunchOrder, Limits, Local, Machine,
-    News, Program, Sighting, Stage, WorkerPlace,
-};
+use cluster::{Bytes, Span};
+use executors::{Account, CpuLimit, Enforcement, Executor, Exit, LaunchOrder, Limits, News, Program, Sighting, Stage};
 use perf::Tuning;
-use rustix::process::{Pid, Signal, geteuid, kill_process};
+use rustix::process::{Signal, geteuid, kill_process};
 
-const RUN: Run = Run { claim: ClaimId(7), attempt: 0 };
-const PATIENCE: Duration = Duration::from_secs(20);
-const TERMINATED: Exit = Exit { code: None, signal: Some(15) };
-const KILLED: Exit = Exit { code: None, signal: Some(9) };
-
-/// A service of its own, with its own data directory.
-struct Bench {
-    local: Option<Local>,
-    news: Receiver<News>,
-    limit: CpuLimit,
-    /// Last, since it must outlive the service.
-    data: tempfile::TempDir,
-}
-
-impl Bench {
-    fn new() -> Bench {
-        Bench::with(CpuLimit::None)
-    }
-
-    fn with(limit: CpuLimit) -> Bench {
-        Bench::at(tempfile::tempdir().unwrap(), limit)
-    }
-
-    fn at(data: tempfile::TempDir, limit: CpuLimit) -> Bench {
-        // Other users must be able to pass through to what is theirs.
-        fs::set_permissions(data.path(), fs::Permissions::from_mode(0o711)).unwrap();
-        let (local, news) = open(data.path(), limit, supervisor());
-        Bench { data, limit, local: Some(local), news }
-    }
-
-    fn restart(&mut self) {
-        self.reopen_with(supervisor());
-    }
-
-    fn reopen_with(&mut self, supervisor: Vec<OsString>) {
-        self.crash();
-        let (local, news) = open(self.data.path(), self.limit, supervisor);
-        (self.local, self.news) = (Some(local), news);
-    }
-
-    /// The service is gone; its runs are not.
-    fn crash(&mut self) {
-        self.local = None;
-    }
-
-    fn local(&mut self) -> &mut Local {
-        self.local.as_mut().expect("the service runs")
-    }
-
-    fn run(&mut self, order: &LaunchOrder) -> Ending {
-        self.local().launch(order).unwrap();
-        self.ending()
-    }
-
-    fn start(&mut self, order: &LaunchOrder) {
-        self.local().launch(order).unwrap();
-        self.wait_for("the start", |news| matches!(news, News::Started { .. }).then_some(()));
-    }
-
-    fn ending(&mut self) -> Ending {
-        self.wait_for("the end", |news| match news {
-            News::Ended { run: RUN, ending } => Some(ending),
-            _ => None,
-        })
-    }
-
-    fn wait_for<T>(&mut self, what: &str, mut wanted: impl FnMut(News) -> Option<T>) -> T {
-        let until = Instant::now() + PATIENCE;
-        loop {
-            let patience = until.saturating_duration_since(Instant::now());
-            let news = self.news.recv_timeout(patience).unwrap_or_else(|_| panic!("{what} did not come"));
-            if let Some(found) = wanted(news) {
-                return found;
-            }
-        }
-    }
-
-    fn file(&self, name: &str) -> PathBuf {
-        self.data.path().join("runs/7.0").join(name)
-    }
-
-    fn log(&self, worker: u32) -> String {
-        fs::read_to_string(Local::log_path(self.data.path(), RUN, worker)).unwrap_or_default()
-    }
-
-    /// Waits until the job has written this file, and returns what is in it.
-    fn appears(&self, path: &Path) -> String {
-        let until = Instant::now() + PATIENCE;
-        loop {
-            match fs::read_to_string(path) {
-                Ok(text) if text.ends_with('\n') => return text,
-                _ if Instant::now() > until => panic!("{} does not appear", path.display()),
-                _ => sleep(Duration::from_millis(10)),
-            }
-        }
-    }
-
-    /// The processes of the run, known by its token; zombies have no environment any more.
-    fn processes(&self) -> Vec<i32> {
-        let order = fs::read_to_string(self.file("run.json")).unwrap();
-        let order: serde_json::Value = serde_json::from_str(&order).unwrap();
-        let mark = format!("MOIRA_RUN_TOKEN={}", order["token"].as_str().unwrap());
-        let carries = |pid: &i32| {
-            let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-            environment.split(|&byte| byte == 0).any(|line| line == mark.as_bytes())
-        };
-        let all = fs::read_dir("/proc").unwrap().flatten();
-        all.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(carries).collect()
-    }
-
-    fn supervisor(&self) -> Pid {
-        let note = fs::read_to_string(self.file("supervisor.json")).unwrap();
-        let note: serde_json::Value = serde_json::from_str(&note).unwrap();
-        Pid::from_raw(note["identity"]["pid"].as_i64().unwrap() as i32).unwrap()
-    }
-}
-
-fn supervisor() -> Vec<OsString> {
-    vec![env!("CARGO_BIN_EXE_supervise-for-tests").into()]
-}
-
-fn open(data: &Path, limit: CpuLimit, supervisor: Vec<OsString>) -> (Local, Receiver<News>) {
-    let (sender, news) = channel();
-    let machine = Machine::of(&[
-        AcceleratorDraft { duty: 0.3, ..AcceleratorDraft::of("slow", 2) },
-        AcceleratorDraft { cores: 2.0, ..AcceleratorDraft::of("fast", 2) },
-    ]);
-    (Local::open_with(data, machine.unwrap(), supervisor, sender, limit).unwrap(), news)
-}
-
-fn program(script: &str) -> Program {
-    Program {
-        command: vec!["sh".into(), "-c".into(), script.into()],
-        workdir: "/tmp".into(),
-        env: BTreeMap::new(),
-        account: None,
-        limits: Limits::default(),
-        notice: Span::ZERO,
-        job_name: "a job".into(),
-        queue: "default".into(),
-    }
-}
-
-fn gang(script: &str, workers: u32) -> LaunchOrder {
-    order(program(script), workers)
-}
-
-fn order(program: Program, workers: u32) -> LaunchOrder {
-    LaunchOrder {
-        run: RUN,
-        program: Arc::new(program),
-        workers: (0..workers).map(|_| place(1, 0, &[])).collect(),
-        env: BTreeMap::new(),
-        start_within: Span::from_secs(10),
-        restarts: 0,
-        tuning: None,
-    }
-}
-
-fn place(node: u32, role: u16, devices: &[u8]) -> WorkerPlace {
-    let devices = devices.to_vec();
-    WorkerPlace { node: NodeId(node), role, devices, share_thousandths: 1000, millicores: 0, memory: Bytes::ZERO }
-}
-
-fn code(code: i32) -> Exit {
-    Exit { code: Some(code), signal: None }
-}
-
-/// Whether the process runs; a zombie does not.
-fn lives(pid: &str) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
-    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
-}
+use crate::bench::{Bench, KILLED, PATIENCE, RUN, TERMINATED, code, gang, lives, order, place, program};
 
 #[test]
 fn a_run_that_ends_well() {

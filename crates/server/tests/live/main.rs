@@ -1,0 +1,5 @@
+//! The live loop, driven by hand.
+
+mod harness;
+mod parity;
+mod resize;

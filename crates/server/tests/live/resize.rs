@@ -1,0 +1,246 @@
+//! A run that can change its workers is not stopped to make room: it is told to, and what it lets go of is given away
+//! once it has.
+
+use std::sync::Arc;
+
+use api::{BatchRequest, JobId, JobRequest, JobView, Scene, WorkersRequest};
+use cluster::{ClaimId, ClusterDraft, Run, Span, Time};
+use executors::{News, Sighting, Stage, WorkerPlace};
+use server::core::{Ask, Submission};
+use server::{Caller, Clock, Inbox, Live, explain, views};
+use sim::Setup;
+use tokio::sync::oneshot;
+
+use crate::harness::{Scripted, Told, ToldList, program, service};
+
+const FIRST: Run = Run { claim: ClaimId(0), attempt: 1 };
+const SECOND: Run = Run { claim: ClaimId(1), attempt: 1 };
+
+/// A service with two devices, moved by hand from second to second.
+struct Bench {
+    live: Live,
+    told: ToldList,
+    second: u64,
+}
+
+impl Bench {
+    fn new() -> Bench {
+        let (cluster, queues) = ClusterDraft::parse_short("1x2 t4").unwrap().build().unwrap();
+        let mut setup = Setup::new(cluster, queues, Vec::new());
+        setup.settings.resize_within = Some(Span::from_secs(60));
+        let (live, _, told) = service(&setup, server::DEFAULT_POLICY);
+        Bench { live, told, second: 0 }
+    }
+
+    /// One in which a job that can use both devices has them, having grown in place.
+    fn grown() -> Bench {
+        let mut bench = Bench::new();
+        bench.submit(elastic());
+        bench.hear(News::Started { run: FIRST });
+        bench.says(FIRST, REPORT);
+        bench.wait_until_told("to grow", |told| resized(told) == Some((FIRST, 2)));
+        bench.hear(News::Resized { run: FIRST });
+        assert_eq!(bench.job(0).workers.have, 2);
+        bench
+    }
+
+    fn now(&self) -> Time {
+        Time::from_secs(self.second)
+    }
+
+    fn submit(&mut self, request: JobRequest) {
+        let books = self.live.core.engine.state().books();
+        let scene = Scene {
+            cluster: &books.cluster,
+            queues: &books.queues,
+            owner: "ada",
+            now: self.now(),
+            zero_unix_ms: 0,
+            expected: None,
+            claims_of: &|_| None,
+        };
+        let built = request.build(&scene).unwrap();
+        let (spec, speed) = (Arc::new(built.draft.build().unwrap()), Arc::new(built.speed));
+        let submission = Submission { spec, speed, request, program: program(), key: None, array: None };
+        let caller = Caller { uid: 1, name: "ada".into(), is_admin: false };
+        let (reply, _) = oneshot::channel();
+        self.second += 1;
+        self.live.turn(self.now(), vec![(caller, Ask::Submit(Box::new(submission)), reply)], Vec::new()).unwrap();
+    }
+
+    fn hear(&mut self, news: News) {
+        self.second += 1;
+        self.live.turn(self.now(), Vec::new(), vec![news]).unwrap();
+    }
+
+    fn says(&mut self, run: Run, line: &str) {
+        self.hear(News::Progress { run, lines: vec![line.replace('\n', " ")] });
+    }
+
+    /// Lets seconds pass until the executor has been told this.
+    fn wait_until_told(&mut self, what: &str, wanted: impl Fn(&Told) -> bool) {
+        for _ in 0..100 {
+            let told = std::mem::take(&mut *self.told.lock().unwrap());
+            assert!(!told.iter().any(|told| matches!(told, Told::Stop(..))), "nobody need be stopped: {told:?}");
+            if told.iter().any(&wanted) {
+                return;
+            }
+            self.second += 1;
+            self.live.turn(self.now(), Vec::new(), Vec::new()).unwrap();
+        }
+        let jobs = [0, 1].map(|number| explain(&self.live.replica.read(), JobId::job(number), self.now()));
+        panic!("the executor was never told {what}: {jobs:#?}");
+    }
+
+    fn job(&self, number: u32) -> JobView {
+        views::job(&self.live.replica.read(), JobId::job(number), self.now(), false).unwrap()
+    }
+
+    fn history(&self, number: u32) -> String {
+        let explained = explain(&self.live.replica.read(), JobId::job(number), self.now()).unwrap();
+        explained.history.iter().map(|line| format!("{}\n", line.text)).collect()
+    }
+
+    fn metrics(&self) -> String {
+        self.live.replica.measures.text(&self.live.replica.read()).unwrap()
+    }
+}
+
+const REPORT: &str = r#"{"resizable": true, "steps": 100, "step_seconds": 0.1, "compute_seconds": 0.09,
+    "local_batch": 64, "noise": {"sqr": 1.0, "var": 1000.0}}"#;
+
+/// Changing its workers costs next to nothing, and two of them are hardly faster than one.
+const CHEAP: &str = r#"{"steps": 200, "step_seconds": 0.17, "compute_seconds": 0.09, "local_batch": 64,
+    "restart": {"kind": "resize", "phases": {"process_group": 0.1}}}"#;
+
+fn elastic() -> JobRequest {
+    JobRequest {
+        workers: WorkersRequest { min: 1, max: 2, preferred: None },
+        batch: Some(BatchRequest { initial: 64, max: 128, per_gpu: Some([64, 64]) }),
+        ..JobRequest::new(["train"])
+    }
+}
+
+fn resized(told: &Told) -> Option<(Run, usize)> {
+    match told {
+        Told::Resize(run, workers, _) => Some((*run, workers.len())),
+        _ => None,
+    }
+}
+
+fn launched(told: &Told) -> Option<(Run, &[WorkerPlace])> {
+    match told {
+        Told::Launch(run, workers, _) => Some((*run, workers)),
+        _ => None,
+    }
+}
+
+#[test]
+fn what_a_run_lets_go_of_in_place_is_given_to_the_next() {
+    let mut bench = Bench::grown();
+    bench.says(FIRST, CHEAP);
+    bench.submit(elastic());
+    bench.wait_until_told("to shrink", |told| resized(told) == Some((FIRST, 1)));
+    let node = &views::nodes(&bench.live.replica.read())[0];
+    assert_eq!((node.free, bench.job(1).state), (0.0, api::JobState::Pending), "it is not free before it is let go");
+    bench.hear(News::Resized { run: FIRST });
+    bench.wait_until_told("to launch the other", |told| launched(told).is_some_and(|(run, _)| run == SECOND));
+    assert_eq!((bench.job(0).workers.have, bench.job(0).resizes, bench.job(0).attempts), (1, 2, 1));
+    assert!(bench.metrics().contains("moira_resizes_total{result=\"done\"} 2\n"));
+    assert!(bench.history(0).ends_with("told to go on with 1 worker\ngoes on with them, without a restart\n"));
+}
+
+#[test]
+fn both_what_it_has_and_what_it_is_to_have_count_while_it_grows() {
+    let mut bench = Bench::new();
+    bench.submit(elastic());
+    bench.hear(News::Started { run: FIRST });
+    bench.says(FIRST, REPORT);
+    bench.wait_until_told("to grow", |told| resized(told) == Some((FIRST, 2)));
+    let shown = bench.live.replica.read();
+    let (node, queue) = (&views::nodes(&shown)[0], &views::queues(&shown)[0]);
+    assert_eq!((node.free, queue.gpus, bench.job(0).workers.have), (0.0, 2.0, 1));
+    drop(shown);
+    assert!(
+        bench.metrics().contains("moira_allocated_gpus{queue=\"root\",gpu_type=\"t4\"} 2.0\n"),
+        "{}",
+        bench.metrics()
+    );
+}
+
+#[test]
+fn a_resize_that_comes_to_nothing_is_told_with_its_reason() {
+    let mut bench = Bench::new();
+    bench.submit(elastic());
+    bench.hear(News::Started { run: FIRST });
+    bench.says(FIRST, REPORT);
+    bench.wait_until_told("to grow", |told| resized(told) == Some((FIRST, 2)));
+    bench.hear(News::NotResized { run: FIRST, why: "worker 1 ended before it could join".into() });
+    assert!(bench.history(0).contains("\ngoes on as it was: worker 1 ended before it could join\n"));
+    assert_eq!((bench.job(0).resizes, bench.job(0).workers.have), (0, 1));
+    assert!(bench.metrics().contains("moira_resizes_total{result=\"withdrawn\"} 1\n"));
+    // Of a resize nobody waits for any more nothing is put on record.
+    bench.hear(News::NotResized { run: FIRST, why: "again".into() });
+    assert!(!bench.history(0).contains("again"));
+}
+
+#[test]
+fn what_interruptions_cost_is_learnt_shown_and_counted() {
+    let mut bench = Bench::grown();
+    let price = |bench: &Bench| {
+        let claim = bench.live.core.engine.state().books().claim(FIRST.claim).clone();
+        (claim.learned.restart(), claim.learned.resize(), claim.resize_price())
+    };
+    let declared = price(&bench).2;
+    bench.says(FIRST, r#"{"restart": {"kind": "restart", "phases": {"notice": 9, "stop": 2.5, "import": 5.5}}}"#);
+    assert_eq!(price(&bench), (Some(Span::from_secs(8)), None, Span::from_secs(8)));
+    assert_ne!(declared, Span::from_secs(8));
+    bench.says(FIRST, r#"{"restart": {"kind": "resize", "phases": {"process_group": 0.5, "first_step": 0.25}}}"#);
+    assert_eq!(price(&bench), (Some(Span::from_secs(8)), Some(Span::from_millis(750)), Span::from_millis(750)));
+    let (restart, resize) = (bench.job(0).restart.unwrap(), bench.job(0).resize.unwrap());
+    assert_eq!((restart.seconds, restart.phases.import, resize.seconds), (8.0, Some(5.5), 0.75));
+    let metrics = bench.metrics();
+    for line in [
+        "moira_interruption_seconds_sum{kind=\"restart\",phase=\"notice\"} 9.0\n",
+        "moira_interruption_seconds_count{kind=\"restart\",phase=\"import\"} 1\n",
+        "moira_interruption_seconds_sum{kind=\"resize\",phase=\"first_step\"} 0.25\n",
+    ] {
+        assert!(metrics.contains(line), "{line} is not in\n{metrics}");
+    }
+}
+
+#[test]
+fn after_a_restart_of_the_service_a_resize_that_is_under_way_is_ordered_again() {
+    let mut bench = Bench::grown();
+    bench.says(FIRST, CHEAP);
+    bench.submit(elastic());
+    bench.wait_until_told("to shrink", |told| resized(told) == Some((FIRST, 1)));
+    let seen = vec![Sighting { run: FIRST, stage: Stage::Running }];
+    bench.live.executor = Box::new(Scripted { told: bench.told.clone(), seen });
+    let clock = Clock::after(bench.now());
+    let (inbox, messages) = Inbox::new();
+    inbox.leave();
+    bench.live.run(&messages, clock).unwrap();
+    assert_eq!(resized(&bench.told.lock().unwrap()[0]), Some((FIRST, 1)));
+}
+
+#[test]
+fn what_an_earlier_run_could_do_is_not_taken_for_granted() {
+    let mut bench = Bench::grown();
+    let resizable = |bench: &Bench| bench.live.core.engine.state().books().claim(FIRST.claim).resizable;
+    assert!(resizable(&bench));
+    bench.says(FIRST, r#"{"loss": 0.5}"#);
+    assert!(resizable(&bench), "it need be said once only");
+    let ending = executors::Ending {
+        started: true,
+        exits: vec![executors::Exit::default()],
+        trouble: Some("lost".into()),
+        ..executors::Ending::default()
+    };
+    bench.hear(News::Ended { run: FIRST, ending });
+    let next = Run { attempt: 2, ..FIRST };
+    bench.wait_until_told("to launch it again", |told| launched(told).is_some_and(|(run, _)| run == next));
+    bench.hear(News::Started { run: next });
+    bench.says(next, r#"{"loss": 0.5}"#);
+    assert!(!resizable(&bench));
+}
