@@ -1,9 +1,10 @@
 """A training loop for tests: linear regression, every step written down by the first worker, every example by all.
 
 Arguments come by the environment: TEST_EPOCHS, TEST_OPTIMIZER, TEST_EXAMPLES, TEST_BATCH, TEST_PRECISION,
-TEST_CHECKPOINT_SECONDS, TEST_SLOW_SAVE (seconds a state takes to be written at least), TEST_TERM (`boundary` or `step`:
-a signal to the first worker between the first two epochs, or in the middle of the tenth step). A batch takes at least
-as many seconds as the file `pace` says, if there is one, and TEST_EXAMPLE_SECONDS more for each of its examples.
+TEST_NOISE (of the gradient of one example, added to its own), TEST_CHECKPOINT_SECONDS, TEST_SLOW_SAVE (seconds a state
+takes to be written at least), TEST_TERM (`boundary` or `step`: a signal to the first worker between the first two
+epochs, or in the middle of the tenth step). A batch takes at least as many seconds as the file `pace` says, if there is
+one, and TEST_EXAMPLE_SECONDS more for each of its examples.
 """
 
 from __future__ import annotations
@@ -16,29 +17,14 @@ from pathlib import Path
 from typing import Any, Tuple
 
 import torch
+from problem import Numbered, mean_loss, network, optimizer_of, schedule_of
 from torch import nn
 
 import moira
 
 directory = Path(os.environ["TEST_DIRECTORY"])
 pace = directory / "pace"
-count = int(os.environ.get("TEST_EXAMPLES", "1000"))
-
-
-class Numbered(torch.utils.data.Dataset[Tuple[torch.Tensor, torch.Tensor, int]]):
-    """Examples that know their number."""
-
-    def __init__(self) -> None:
-        generator = torch.Generator().manual_seed(1)
-        self.inputs = torch.randn(count, 10, generator=generator)
-        noise = 0.3 * torch.randn(count, 1, generator=generator)
-        self.outputs = self.inputs @ torch.randn(10, 1, generator=generator) + noise
-
-    def __len__(self) -> int:
-        return count
-
-    def __getitem__(self, index: int) -> Tuple[torch.Tensor, torch.Tensor, int]:
-        return self.inputs[index], self.outputs[index], index
+noise = float(os.environ.get("TEST_NOISE", "0"))
 
 
 class SlowToSave:
@@ -64,16 +50,15 @@ def send_term(when: str) -> None:
 
 
 training = moira.init(seed=3)
-torch.manual_seed(5)
-net: Any = nn.Sequential(nn.Linear(10, 16), nn.Tanh(), nn.Linear(16, 1))
-kind = os.environ.get("TEST_OPTIMIZER", "SGD")
-optimizer: Any = getattr(torch.optim, kind)(net.parameters(), lr=0.05 if kind == "SGD" else 0.005)
+examples = Numbered(int(os.environ.get("TEST_EXAMPLES", "1000")))
+net: Any = network(seed=5)
+optimizer: Any = optimizer_of(net, os.environ.get("TEST_OPTIMIZER", "SGD"))
 scaler = torch.amp.GradScaler("cpu", init_scale=1024.0) if os.environ.get("TEST_PRECISION") == "scaled" else None
-data: Any = torch.utils.data.DataLoader(Numbered(), batch_size=int(os.environ.get("TEST_BATCH", "64")), shuffle=True)
+data: Any = torch.utils.data.DataLoader(examples, batch_size=int(os.environ.get("TEST_BATCH", "64")), shuffle=True)
 net, optimizer, data = moira.wrap(
     net, optimizer, data, scaler=scaler, checkpoint_every=float(os.environ.get("TEST_CHECKPOINT_SECONDS", "1000"))
 )
-schedule = torch.optim.lr_scheduler.StepLR(optimizer, step_size=2, gamma=0.5)
+schedule = schedule_of(optimizer)
 moira.register(schedule=schedule)
 if "TEST_SLOW_SAVE" in os.environ:
     moira.register(slow=SlowToSave())
@@ -96,6 +81,10 @@ for epoch in moira.epochs(int(os.environ.get("TEST_EPOCHS", "3"))):
         time.sleep(float(os.environ.get("TEST_EXAMPLE_SECONDS", "0")) * len(numbers))
         optimizer.zero_grad()
         loss = nn.functional.mse_loss(net(inputs), outputs)
+        if noise > 0.0:
+            # The gradient of this is noise of a batch of so many examples: its mean is nothing.
+            drawn = (torch.randn_like(weight) * noise / len(numbers) ** 0.5 for weight in net.parameters())
+            loss = loss + sum((weight * one).sum() for weight, one in zip(net.parameters(), drawn))
         if training.progress == 10:
             send_term("step")
         if scaler is None:
@@ -112,5 +101,4 @@ for epoch in moira.epochs(int(os.environ.get("TEST_EPOCHS", "3"))):
     if epoch == 0:
         send_term("boundary")
 if training.rank == 0:
-    weights = {name: value.flatten().tolist() for name, value in net.state_dict().items()}
-    (directory / "weights.json").write_text(json.dumps(weights))
+    (directory / "final.json").write_text(json.dumps({"loss": mean_loss(net.module, examples)}))

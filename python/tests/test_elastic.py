@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+import statistics
 import sys
+import time
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List
 
 import pytest
 from conftest import PYTHON_FOLDER, Service, serving
+from problem import undisturbed_loss
 from test_training import LOOP, assert_every_example_once_a_pass, assert_same_steps
 from workers import Run
 
@@ -16,10 +22,27 @@ from moira.client import JobHandle, JobView
 pytest.importorskip("torch")
 
 EPOCHS = 12
+#: At a fifth of a second each; a minute of them where time is no matter.
+AWAY_STEPS = 300 if os.environ.get("MOIRA_NIGHTLY") else 50
 TWO_DEVICES = """
 [[accelerators]]
 kind = "virtual"
 count = 2
+"""
+
+
+TWO_KINDS = """
+[[accelerators]]
+kind = "fast"
+count = 1
+cores = 1.0
+duty = 1.0
+
+[[accelerators]]
+kind = "wide"
+count = 1
+cores = 2.0
+duty = 0.6
 """
 
 
@@ -31,10 +54,10 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> List[Dict[str, Any]
     return found.records()
 
 
-@pytest.fixture(params=["60s", "0s"], ids=["in place", "by restarts"])
-def two_devices(request: pytest.FixtureRequest) -> Iterator[Service]:
-    """A service with two devices that changes workers in place, and one that always restarts."""
-    yield from serving(f'resize_within = "{request.param}"', TWO_DEVICES)
+@pytest.fixture(scope="module")
+def service() -> Iterator[Service]:
+    """Two devices, shared by the tests of this file."""
+    yield from serving("", TWO_DEVICES)
 
 
 def submit_loop(service: Service, directory: Path, **options: Any) -> JobHandle:
@@ -52,28 +75,154 @@ def holds(workers: int) -> Callable[[JobView], bool]:
 
 
 def test_a_job_shrinks_for_a_second_one_and_grows_back_when_it_leaves(
-    two_devices: Service, tmp_path: Path, undisturbed: List[Dict[str, Any]]
+    service: Service, tmp_path: Path, undisturbed: List[Dict[str, Any]]
 ) -> None:
     # Two workers are a little faster than one: worth a device that is free, but not one that somebody waits for.
     records = Run(tmp_path / "run", LOOP).pace(0.1)
     job = submit_loop(
-        two_devices,
+        service,
         records.directory,
         workers=(1, 2),
         batch=(64, 64),
         checkpoint={"restart_cost": "1s"},
         env={"TEST_EXAMPLE_SECONDS": "0.001"},
     )
-    two_devices.until_job(job, holds(2), "it has both devices")
+    service.until_job(job, holds(2), "it has both devices")
     records.await_records(len(records.records()) + 5)
-    second = two_devices.client.submit(["sleep", "3"], workers=1)
-    two_devices.until_job(second, lambda view: view.state == "running", "the second job runs")
-    two_devices.until_job(job, holds(1), "the first has made room")
+    second = service.client.submit(["sleep", "3"], workers=1)
+    service.until_job(second, lambda view: view.state == "running", "the second job runs")
+    service.until_job(job, holds(1), "the first has made room")
     assert second.wait(60).succeeded
-    two_devices.until_job(job, holds(2), "it has grown back")
+    service.until_job(job, holds(2), "it has grown back")
     final = job.wait(120)
-    assert final.succeeded, two_devices.log_of(job)
+    assert final.succeeded, service.log_of(job)
     assert_same_steps(records.records(), undisturbed)
     assert_every_example_once_a_pass(records, passes=EPOCHS)
     assert {step["workers"] for step in records.records()} == {1, 2}
     assert final.failures == 0
+    assert final.attempts == 1, "it was never restarted"
+
+
+def test_a_job_that_is_stopped_goes_on_with_fewer_workers(tmp_path: Path, undisturbed: List[Dict[str, Any]]) -> None:
+    """Where workers cannot change in place: held and released, when there is less to have than before."""
+    for service in serving('resize_within = "0s"', TWO_DEVICES):
+        records = Run(tmp_path / "run", LOOP).pace(0.1)
+        job = submit_loop(service, records.directory, workers=(1, 2), batch=(64, 64), checkpoint={"restart_cost": "1s"})
+        service.until_job(job, lambda view: view.state == "running", "it runs")
+        records.await_records(10)
+        job.hold()
+        service.until_job(job, lambda view: view.state == "held", "it has saved and left")
+        second = service.client.submit(["sleep", "20"], workers=1)
+        service.until_job(second, lambda view: view.state == "running", "the second job runs")
+        job.release()
+        records.await_records(len(records.records()) + 10)
+        records.pace(0)
+        final = job.wait(120)
+        assert final.succeeded, service.log_of(job)
+        assert final.attempts > 1
+        assert_same_steps(records.records(), undisturbed)
+        assert_every_example_once_a_pass(records, passes=EPOCHS)
+
+
+def test_with_an_adaptive_batch_the_end_is_as_good_as_undisturbed(service: Service, tmp_path: Path) -> None:
+    records = Run(tmp_path / "run", LOOP).pace(0.1)
+    job = submit_loop(
+        service,
+        records.directory,
+        workers=(1, 2),
+        batch=(64, 512),
+        checkpoint={"restart_cost": "1s"},
+        env={"TEST_EXAMPLE_SECONDS": "0.001"},
+    )
+    records.await_records(30)
+    second = service.client.submit(["sleep", "3"], workers=1)
+    assert second.wait(120).succeeded
+    records.pace(0.02)
+    assert job.wait(180).succeeded, service.log_of(job)
+    assert len({step["batch"] for step in records.records()}) > 2, "the batch was adapted"
+    losses = [undisturbed_loss(seed, EPOCHS) for seed in range(10)]
+    mean, deviation = statistics.mean(losses), statistics.stdev(losses)
+    final = json.loads((records.directory / "final.json").read_text())["loss"]
+    assert abs(final - mean) <= 3 * deviation, f"{final} against {mean} ± {deviation}"
+
+
+def test_more_gradient_noise_leads_to_a_larger_batch(service: Service, tmp_path: Path) -> None:
+    """Two jobs alike but for noise that is added to the gradients of one."""
+    batches = {}
+    jobs = {}
+    for name, noise in [("quiet", "0"), ("noisy", "30")]:
+        records = Run(tmp_path / name, LOOP).pace(0.05)
+        environ = {"TEST_EXAMPLE_SECONDS": "0.0002", "TEST_NOISE": noise, "TEST_EPOCHS": "1000"}
+        jobs[name] = (submit_loop(service, records.directory, workers=1, batch=(64, 1024), env=environ), records)
+    for name, (_, records) in jobs.items():
+        # By then the batch has settled.
+        records.await_records(150)
+        batches[name] = statistics.median(step["batch"] for step in records.records()[-30:])
+    for job, _ in jobs.values():
+        job.cancel()
+        job.wait(60)
+    assert batches["noisy"] > 1.5 * batches["quiet"], batches
+
+
+def test_a_service_that_is_away_and_a_worker_that_is_killed_cost_no_more_than_they_must(
+    tmp_path: Path, undisturbed: List[Dict[str, Any]]
+) -> None:
+    for service in serving("", TWO_DEVICES):
+        records = Run(tmp_path / "run", LOOP).pace(0.2)
+        environ = {"TEST_CHECKPOINT_SECONDS": "1"}
+        job = submit_loop(service, records.directory, workers=2, batch=(64, 64), env=environ, retries=2)
+        records.await_records(5)
+        service.leave()
+        records.await_records(len(records.records()) + AWAY_STEPS)
+        service.start()
+        view = service.until_job(job, lambda view: view.state == "running" and view.progress is not None, "it runs")
+        assert view.attempts == 1, "it did not notice"
+        made = len(records.records())
+        records.await_records(made + 10)
+        os.kill(worker_of(job.id, rank=1), signal.SIGKILL)
+        service.until_job(job, lambda view: view.attempts == 2 and view.state == "running", "it is tried again")
+        records.pace(0)
+        final = job.wait(120)
+        assert final.succeeded, service.log_of(job)
+        assert final.failures == 1
+        by_number = {step["number"]: step for step in records.records()}
+        assert_same_steps([by_number[number] for number in sorted(by_number)], undisturbed)
+        assert len(records.records()) - len(by_number) < 15, "what was done since the last save is done again"
+
+
+def worker_of(job: str, rank: int) -> int:
+    """The process of a worker, by its environment."""
+    for process in Path("/proc").iterdir():
+        try:
+            environ = (process / "environ").read_bytes().split(b"\0") if process.name.isdigit() else []
+        except OSError:
+            continue
+        if f"MOIRA_JOB_ID={job}".encode() in environ and f"RANK={rank}".encode() in environ:
+            return int(process.name)
+    raise AssertionError(f"job {job} has no worker {rank}")
+
+
+def test_jobs_find_the_kind_that_suits_them_and_stay_there(tmp_path: Path) -> None:
+    """One job uses all the cores it gets, the other one core. They begin the wrong way round."""
+    for service in serving("", TWO_KINDS):
+        jobs = {}
+        for name, first_kind in [("parallel", "fast"), ("serial", "wide")]:
+            jobs[name] = service.client.submit(
+                [sys.executable, str(LOOP.parent / "kinds_job.py"), name],
+                name=name,
+                workers=1,
+                batch=(16, 16),
+                checkpoint={"restart_cost": "2s"},
+                env={"PYTHONPATH": str(PYTHON_FOLDER / "src"), "TEST_DIRECTORY": str(tmp_path)},
+            )
+            service.until_job(jobs[name], on_kind(first_kind), f"{name} begins on the {first_kind} device")
+        service.until_job(jobs["parallel"], on_kind("wide"), "the parallel job has the two slow cores")
+        service.until_job(jobs["serial"], on_kind("fast"), "the serial job has the fast core")
+        for _ in range(40):
+            time.sleep(0.5)
+            assert jobs["parallel"].view().gpu_kind == "wide"
+            assert jobs["serial"].view().gpu_kind == "fast"
+
+
+def on_kind(kind: str) -> Callable[[JobView], bool]:
+    return lambda view: view.state == "running" and view.gpu_kind == kind

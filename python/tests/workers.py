@@ -110,7 +110,7 @@ class Run:
         return "\n".join(path.read_text() for path in sorted(self.directory.glob("worker-*.log")))
 
     def _has_ended(self) -> bool:
-        return all(process.poll() is not None for process in self.members.values())
+        return bool(self.members) and all(process.poll() is not None for process in self.members.values())
 
     def _spawn(self, rank: int, workers: int, port: int, environ: Dict[str, str]) -> None:
         member = self._next_member

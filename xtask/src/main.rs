@@ -1,8 +1,9 @@
-//! All automation: `cargo xtask tidy | docs | data-checks | generator-docs | catalogue | nightly`.
+//! All automation: `cargo xtask tidy | docs | data-checks | generator-docs | catalogue | fidelity | nightly`.
 
 mod catalogue;
 mod data_checks;
 mod docs;
+mod fidelity;
 mod fit_checks;
 mod generator_docs;
 mod nightly;
@@ -47,6 +48,9 @@ enum Task {
         #[arg(long)]
         check: bool,
     },
+    /// Run a mix of real trainings under the real service, replay them in the simulator, and write docs/fidelity.md, which
+    /// says how far the two are apart
+    Fidelity(fidelity::Fidelity),
     /// The long hunts: thousands of random histories, and the data checks if there is data
     Nightly {
         #[arg(long, value_name = "DIR")]
@@ -64,6 +68,7 @@ fn main() -> Result<()> {
         Task::DataChecks { data } => data_checks::run(&data),
         Task::GeneratorDocs { data, check } => generator_docs::run(&root(), &data, check),
         Task::Catalogue { data, check } => catalogue::run(&root(), &data, check),
+        Task::Fidelity(fidelity) => fidelity.run(&root()),
         Task::Nightly { data, cases } => nightly::run(&root(), data.as_deref(), cases),
     }
 }

@@ -221,6 +221,10 @@ impl Progress {
     }
 }
 
+/// What a change in place is taken to cost until one was measured: nothing starts anew but newcomers, and those while the
+/// others go on.
+const UNMEASURED_RESIZE: Span = Span::from_secs(5);
+
 impl Claim {
     pub fn run(&self) -> Run {
         Run { claim: self.id, attempt: self.progress.launches }
@@ -274,10 +278,14 @@ impl Claim {
         self.learned.restart().unwrap_or_else(declared)
     }
 
-    /// What it costs to give it other workers of the kind it has: as it measured, if it can change them in place, else
-    /// what a restart costs.
+    /// What it costs to give it other workers of the kind it has: what a restart costs, or a change in place if it can
+    /// change them so, as it measured.
     pub fn resize_price(&self) -> Span {
-        self.learned.resize().filter(|_| self.resizable).unwrap_or_else(|| self.restart_price())
+        let restart = self.restart_price();
+        if !self.resizable {
+            return restart;
+        }
+        self.learned.resize().unwrap_or_else(|| restart.min(UNMEASURED_RESIZE))
     }
 
     /// Eligible and given nothing by the latest plan.

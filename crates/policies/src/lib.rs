@@ -135,6 +135,12 @@ pub static POLICIES: &[Entry] = &[
                 "who goes first of jobs without a model that ask for the same: program (as they come) or tiresias (who \
                  has attained least)",
             ),
+            parameter(
+                "explore",
+                "1",
+                "how fast a job is thought to be on a kind of which nothing is known, compared with the kind it knows; \
+                 above 1 it is tried",
+            ),
             parameter("parity", "false", "to the letter what the authors' program and simulator do"),
             MAX_NODES,
             UTIL_LOW,

@@ -112,7 +112,7 @@ impl Policy for Pollux {
         let claims = self.competing(&mut draft);
         let weighed = self.choose(&draft, &claims);
         let obstacles = carry_out(&mut draft, &weighed);
-        let manner = Manner { as_published: false };
+        let manner = Manner::PLAIN;
         let nodes = self.autoscaler.and_then(|autoscaler| autoscaler.wanted(snapshot, manner));
         Plan { nodes, ..round::conclude(draft, self.round, &obstacles) }
     }
@@ -331,7 +331,7 @@ fn model(snapshot: &Snapshot<'_>, claim: &Claim, adaptation: &Adaptation) -> Opt
     let on_held = held.and_then(|kind| Some((kind, claim.learned.step_time(kind)?)));
     let (kind, step) = on_held.or_else(|| claim.learned.fitted().next())?;
     let limits = adaptation.on(kind)?;
-    Some((kind, goodput_of(adaptation, limits, *step, claim.learned.noise, Manner { as_published: false })))
+    Some((kind, goodput_of(adaptation, limits, *step, claim.learned.noise, Manner::PLAIN)))
 }
 
 /// The kind a claim is on; else, of those it allows, the one where it is thought to be fastest.

@@ -19,16 +19,19 @@
 //! | restart penalty S         | `Claim::restart_price`, `Claim::resize_price`           |
 //! | placer                    | `blocks/arrange.rs`                                     |
 //!
-//! Deviations. A job that can change its workers in place, and has measured what that costs, pays only this for shapes of
-//! its kind of GPU; a measured restart replaces what was declared. Costs are not rounded to two decimals, batches are valued up to what the job allows and not up to what its
-//! user once asked for, and models are evaluated in double precision; `parity` brings back all three, as the authors'
-//! program has them. Queues with budgets are rows of the program. Jobs whose speed is declared and not learnt take part
+//! Deviations. A job that can change its workers in place pays only what that costs for shapes of its kind of GPU; a
+//! measured restart replaces what was declared. Costs are not rounded to two decimals, batches are valued up to what the
+//! job allows and not up to what its user once asked for, and models are evaluated in double precision; `parity` brings
+//! back all three, as the authors' program has them. Queues with budgets are rows of the program. Jobs whose speed is declared and not learnt take part
 //! with that; gangs that cannot change compete with their size; jobs with several roles or parts of GPUs are placed where
 //! they fit. Of equally good choices the solver's is taken, which is not the one the authors' solver would take.
 //!
 //! To the program, jobs that teach nothing and ask for the same are the same: it says how many of them run, and which
 //! ones is chance. With `others=tiresias` those of higher priority go first, then those who have attained least service,
 //! in Tiresias' queues (`tiresias.rs`).
+//!
+//! The authors profile every job on one GPU of each kind before it starts. Where nobody does, a job would never learn that
+//! another kind suits it better. With `explore` above 1 it is thought to be so many times as fast there until it has been.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -58,6 +61,8 @@ pub struct Sia {
     idle_cost: f64,
     round: Span,
     parity: bool,
+    /// How fast a job is thought to be on kinds it knows nothing of, compared with the kind it knows.
+    explore: f64,
     /// Who goes first among jobs that are the same to the program.
     others: Others,
     autoscaler: Option<Autoscaler>,
@@ -136,7 +141,8 @@ impl Sia {
         let others =
             config.choice("others", &[("program", Others::AsTheyCome), ("tiresias", Others::LeastAttained)])?;
         let autoscaler = Autoscaler::build(config)?;
-        Ok(Sia { others, power, idle_cost, round, parity, autoscaler, fleet: Fleet::default(), menus: BTreeMap::new() })
+        let explore = config.number("explore", 1.0)?;
+        Ok(Sia { explore, others, power, idle_cost, round, parity, autoscaler, fleet: Fleet::default(), menus: BTreeMap::new() })
     }
 
     /// What every claim could be given, what that costs, and the cheapest choice.
@@ -320,7 +326,7 @@ impl Sia {
     }
 
     fn manner(&self) -> Manner {
-        Manner { as_published: self.parity }
+        Manner { as_published: self.parity, unseen: self.explore }
     }
 
     fn unit(&self) -> f64 {
@@ -449,6 +455,18 @@ mod tests {
         third("restarts-in 60s resizes-in 1s").check(&mut sia(&[]), "a: n0:0-2");
         let other_kind = "a speed t4=1 a100=1.5 runs a-0:0 restarts-in 60s resizes-in 1s";
         Scenario::new("1x1 t4, 1x1 a100").at("70s").job(other_kind).check(&mut sia(&[]), "a: a-0:0");
+    }
+
+    #[test]
+    fn a_kind_of_which_nothing_is_known_is_tried_if_one_is_curious() {
+        let offered = |settings: &[&str]| {
+            let manner = sia(settings).manner();
+            (manner.as_published, manner.unseen)
+        };
+        assert_eq!(offered(&[]), (false, 1.0));
+        assert_eq!(offered(&["explore=1.3"]), (false, 1.3));
+        let error = PolicyConfig::from_pairs("sia", &["explore=0.5"]).map(|config| Sia::new(&config).unwrap_err());
+        assert!(error.unwrap().to_string().contains("at least 1"), "nobody is thought to be slower for no reason");
     }
 
     #[test]

@@ -51,7 +51,7 @@ impl Default for Config {
 
 /// Goodput for jobs that report their speed, least attained service for those that do not; and nobody waits long for a
 /// decision.
-pub const DEFAULT_POLICY: &str = "sia:others=tiresias,round=1s";
+pub const DEFAULT_POLICY: &str = "sia:explore=1.3,others=tiresias,round=1s";
 
 /// What the service is to do, all of it examined.
 #[derive(Debug)]

@@ -11,5 +11,5 @@ mod simulate;
 pub use crowd::Crowd;
 pub use experiment::{Experiment, ExperimentError};
 pub use replay::{Conformance, RecordedRun, replay};
-pub use rerun::{Extrapolation, KindSpeeds, Recording, RecordingError};
+pub use rerun::{Extrapolation, KindSpeeds, Pace, Recording, RecordingError};
 pub use simulate::{HORIZON, Setup, simulate};

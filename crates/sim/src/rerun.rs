@@ -19,7 +19,7 @@ use trace::Workload;
 use world::{Circumstances, Occurrence, Script};
 
 use crate::experiment::{Experiment, ExperimentError};
-use seen::{Seen, median};
+use seen::{Seen, Usual, median};
 
 /// What a journal tells about the jobs in it and about what befell the cluster.
 #[derive(Debug)]
@@ -60,12 +60,27 @@ pub struct Extrapolation {
 /// A line longer than this is no line of a journal.
 const LONGEST_LINE: u64 = 64 << 20;
 
+/// What says how long the work of a job takes again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pace {
+    /// Where it was recorded it takes as long as it did: best for asking what another policy would have done.
+    Recorded,
+    /// The steps it reported take what the model fitted to them says, and how long it ran is not looked at: the test of
+    /// whether models and simulator foretell what happened.
+    Modelled,
+}
+
 /// How fast kinds of GPU are beside each other, for those who know it better than the record.
 pub type KindSpeeds = BTreeMap<GpuKind, f64>;
 
 impl Recording {
     /// The recording of a history that is at hand.
     pub fn of(records: &[Record], kinds: &KindSpeeds) -> Result<Recording, RecordingError> {
+        Recording::at_pace(records, kinds, Pace::Recorded)
+    }
+
+    /// The same, where the work of jobs takes as long as this says.
+    pub fn at_pace(records: &[Record], kinds: &KindSpeeds, pace: Pace) -> Result<Recording, RecordingError> {
         let (first, rest) = records.split_first().ok_or(RecordingError::NoBeginning { found: "nothing" })?;
         let Event::ClusterDefined { cluster, queues } = &first.event else {
             return Err(RecordingError::NoBeginning { found: "another fact" });
@@ -75,7 +90,7 @@ impl Recording {
             let fault = |what: String| RecordingError::Line { line: index + 2, what };
             reading.add(record.at, record.event.clone()).map_err(fault)?;
         }
-        Ok(reading.conclude(kinds))
+        Ok(reading.conclude(kinds, pace))
     }
 
     /// Reads a journal, one JSON object a line.
@@ -101,7 +116,7 @@ impl Recording {
                 (Some(reading), event) => reading.add(record.at, event).map_err(fault)?,
             }
         }
-        let reading = reading.map(|reading| reading.conclude(&KindSpeeds::new()));
+        let reading = reading.map(|reading| reading.conclude(&KindSpeeds::new(), Pace::Recorded));
         reading.ok_or(RecordingError::NoBeginning { found: "nothing" })
     }
 
@@ -254,8 +269,7 @@ impl Reading {
             }
             Event::RunFinished { run } => {
                 let (seen, cluster) = self.seen(run.claim)?;
-                seen.stopped(at, run, cluster);
-                seen.finished = true;
+                seen.finish(at, run, cluster);
             }
             Event::Issued(Command::Stop { run, .. }) => {
                 let (seen, cluster) = self.seen(run.claim)?;
@@ -286,21 +300,31 @@ impl Reading {
         Ok((seen, &self.grown))
     }
 
-    fn conclude(mut self, kinds: &KindSpeeds) -> Recording {
+    /// What is the case in the middle of all jobs that tell it.
+    fn usual(&self) -> Usual {
+        let middle =
+            |cost: fn(&Seen) -> Option<Span>| median(&mut self.claims.iter().filter_map(cost).collect::<Vec<_>>());
+        Usual { resize: middle(Seen::resize_cost), exit: middle(Seen::exit).unwrap_or(Span::ZERO) }
+    }
+
+    fn conclude(mut self, kinds: &KindSpeeds, pace: Pace) -> Recording {
         let usual = Circumstances::default();
         let report_every = median(&mut self.between_reports).unwrap_or(usual.report_every);
         let unfinished = self.claims.iter().filter(|seen| !seen.finished && !seen.cancelled && seen.has_run());
         let unfinished = unfinished.count();
-        let mut assumptions =
-            vec!["a job's work is what its model says it did in the time it was recorded to run".to_string()];
+        let mut assumptions = vec![assumption(pace)];
         if self.claims.iter().any(Seen::has_taught) {
             let elsewhere = match kinds.is_empty() {
                 true => "as a short profile of one worker says, or else as where it ran",
                 false => "as much longer or shorter as the kinds differ",
             };
+            let slowed = match pace {
+                Pace::Recorded => ", slowed down so that what was recorded takes as long as it did",
+                Pace::Modelled => "",
+            };
             assumptions.push(format!(
-                "the model of a job that reported its steps is the one fitted to them, slowed down so that what was \
-                 recorded takes as long as it did; on kinds of GPU where it never ran, its steps take {elsewhere}"
+                "the model of a job that reported its steps is the one fitted to them{slowed}; on kinds of GPU where it \
+                 never ran, its steps take {elsewhere}"
             ));
         }
         if unfinished > 0 {
@@ -310,9 +334,10 @@ impl Reading {
             assumptions
                 .push(format!("{} failed runs are not repeated, except where a node is lost again", self.crashes));
         }
+        let usual_costs = self.usual();
         let shapes = self.claims.iter().map(|seen| seen.shapes.clone()).collect();
         Recording {
-            jobs: self.claims.into_iter().map(|seen| seen.job(self.origin, kinds)).collect(),
+            jobs: self.claims.into_iter().map(|seen| seen.job(self.origin, kinds, pace, usual_costs)).collect(),
             circumstances: Circumstances {
                 script: self.script,
                 resize_within: self.resize_within,
@@ -325,6 +350,17 @@ impl Reading {
             policy: self.policy,
             assumptions,
             shapes,
+        }
+    }
+}
+
+fn assumption(pace: Pace) -> String {
+    match pace {
+        Pace::Recorded => "a job's work is what its model says it did in the time it was recorded to run".into(),
+        Pace::Modelled => {
+            "a job's work is what it reported at its end, and takes what its model says; of a job that reported no steps \
+             it is the time it was recorded to run"
+                .into()
         }
     }
 }

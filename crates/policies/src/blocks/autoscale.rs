@@ -89,7 +89,7 @@ mod tests {
     use super::*;
     use plan::text::Scenario;
 
-    const MANNER: Manner = Manner { as_published: false };
+    const MANNER: Manner = Manner::PLAIN;
 
     fn wanted(scenario: &Scenario) -> Option<u32> {
         let autoscaler = Autoscaler { low: 0.35, high: 0.65, most_nodes: 16 };

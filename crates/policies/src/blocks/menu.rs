@@ -35,11 +35,20 @@ pub(crate) struct Offer {
     pub(crate) value: f64,
 }
 
-/// What is done as the authors' program does it, rather than as it is better defined.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// How offers are valued.
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Manner {
-    /// Batches up to what the user asked for instead of what the job allows, and their ladder in single precision.
+    /// As the authors' program does it: batches up to what the user asked for instead of what the job allows, and their
+    /// ladder in single precision.
     pub(crate) as_published: bool,
+    /// How fast a job is thought to be on a kind of which nothing is known, compared with the kind it knows. More than 1
+    /// makes it try.
+    pub(crate) unseen: f64,
+}
+
+impl Manner {
+    /// As it is best defined, without a taste for the unknown.
+    pub(crate) const PLAIN: Manner = Manner { as_published: false, unseen: 1.0 };
 }
 
 /// Most workers a job may have compared with the most it has run with: models are not to be trusted further.
@@ -169,7 +178,7 @@ fn learned(claim: &Claim, adaptation: &Adaptation, fleet: &Fleet, manner: Manner
             }
             (None, Some((kind, goodput))) => {
                 let alone = |kind: GpuKind| adaptation.on(kind).and_then(|limits| limits.alone);
-                let ratio = alone(here.kind).zip(alone(kind)).map_or(1.0, |(here, there)| here / there);
+                let ratio = alone(here.kind).zip(alone(kind)).map_or(manner.unseen, |(here, there)| here / there);
                 let per_node = fleet.of_kind(kind).node_gpus.max(1);
                 let stages = adaptation.on(kind).map_or(1, |limits| limits.stages);
                 let value = |replicas: u32| {
@@ -279,16 +288,20 @@ mod tests {
 
     /// GPT: two stages on a100, where one pipeline does 2.3 examples a second, and eight on rtx2080ti, where it does 2.9.
     fn pipeline() -> Speed {
-        let limits = |kind: u16, stages: u32, alone: f64| KindLimits {
+        pipeline_with([Some(2.3), Some(2.9)])
+    }
+
+    fn pipeline_with(alone: [Option<f64>; 2]) -> Speed {
+        let limits = |kind: u16, stages: u32, alone: Option<f64>| KindLimits {
             kind: GpuKind(kind),
             local_min: 48,
             local_max: 48,
             shapes: Vec::new(),
-            alone: Some(alone),
+            alone,
             stages,
             workers_max: None,
         };
-        let kinds = vec![limits(0, 2, 2.3), limits(1, 8, 2.9)];
+        let kinds = vec![limits(0, 2, alone[0]), limits(1, 8, alone[1])];
         let rule = BatchRule::Tuned { asked: None };
         let adaptation = Adaptation { initial: 12, max: 384, rule, kinds, restart: Span::from_secs(30) };
         Speed { adaptation: Some(Arc::new(adaptation)), ..Speed::constant(1.0) }
@@ -296,12 +309,16 @@ mod tests {
 
     /// Workers and worth on each kind after these steps on rtx2080ti, one replica each.
     fn offered(steps: &[f64]) -> Vec<(u16, u32, f64)> {
+        offered_to(pipeline(), steps, Manner::PLAIN)
+    }
+
+    fn offered_to(speed: Speed, steps: &[f64], manner: Manner) -> Vec<(u16, u32, f64)> {
         let (cluster, queues) = ClusterDraft::parse_short("2x8 a100, 3x8 rtx2080ti").unwrap().build().unwrap();
         let mut books = Books::new(cluster, queues);
         let range = WorkerRange { min: 2, max: 64 };
         let scaling = Scaling::Adaptive(range, BatchRange { initial: 12, max: 384 });
         let spec = JobDraft { scaling, ..JobDraft::rigid("gpt", 2) }.build().unwrap();
-        let id = books.submit(Time::ZERO, Arc::new(spec), Arc::new(pipeline()));
+        let id = books.submit(Time::ZERO, Arc::new(spec), Arc::new(speed));
         let budgets = Budgets::none();
         let snapshot =
             Snapshot { now: Time::ZERO, books: &books, changed: Changed::Everything, budgets: &budgets, truths: None };
@@ -312,7 +329,7 @@ mod tests {
             learned.take(Some(GpuKind(1)), &StepReport { steps: Some(seen), ..StepReport::default() });
             learned.adopt(GpuKind(1), learned.refit(GpuKind(1)).unwrap());
         }
-        let offers = offers(&snapshot, &claim, &Fleet::of(&snapshot), Manner { as_published: false });
+        let offers = offers(&snapshot, &claim, &Fleet::of(&snapshot), manner);
         offers
             .iter()
             .map(|offer| (offer.shape.kind.unwrap().0, offer.gpus, (offer.value * 100.0).round() / 100.0))
@@ -332,5 +349,17 @@ mod tests {
         let worth = |rate: f64| (2.0 * rate / least * 100.0).round() / 100.0;
         let expected = [(0, 2, worth(least)), (0, 4, worth(2.0 * least)), (1, 8, worth(1.0)), (1, 16, worth(2.0))];
         assert_eq!(offered(&[16.0]), expected);
+    }
+
+    #[test]
+    fn a_kind_of_which_nothing_is_known_is_worth_what_one_is_curious_to_think() {
+        let curious = |unseen: f64| {
+            let offers = offered_to(pipeline_with([None, None]), &[16.0], Manner { unseen, ..Manner::PLAIN });
+            offers[0].2 / offers[2].2
+        };
+        assert!((curious(1.0) - 1.0).abs() < 0.01);
+        assert!((curious(1.5) - 1.5).abs() < 0.01);
+        let profiled = offered_to(pipeline(), &[16.0], Manner { unseen: 1.5, ..Manner::PLAIN });
+        assert_eq!(profiled, offered(&[16.0]), "what was profiled is no guess");
     }
 }

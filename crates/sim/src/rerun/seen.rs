@@ -1,18 +1,18 @@
 //! One job of a recorded history: where it ran, with which batch and how long. From that follows what it would do
 //! elsewhere: by the model that was fitted to its own reports, or by the speed it was submitted with.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use cluster::{Bytes, Cluster, JobDraft, JobSpec, Run, Shape, Span, Time};
+use cluster::{Bytes, Cluster, GpuKind, JobDraft, JobSpec, Run, Shape, Span, Time};
 use perf::{
-    Course, Interruption, KindLimits, Learned, Rates, Situation, Speed, StepReport, StepTime, StepTimes, TrueJob,
-    Truth, Tuning, spread_evenly,
+    Course, Interruption, KindLimits, Learned, Observation, Rates, Situation, Speed, StepReport, StepTime, StepTimes,
+    TrueJob, Truth, Tuning, fit, spread_evenly,
 };
 use plan::Allotment;
 use world::useful_share;
 
-use super::KindSpeeds;
+use super::{KindSpeeds, Pace};
 
 /// A job as far as it was seen.
 pub(super) struct Seen {
@@ -28,12 +28,10 @@ pub(super) struct Seen {
     stretches: Vec<Stretch>,
     /// The stretches of the runs before the last one.
     before: usize,
-    first_start: Option<Span>,
-    restarts: Mean,
+    starts: Vec<Start>,
     stops: Mean,
-    /// What the last stop and the start after it took, as far as both are known.
+    /// What the last stop took.
     last_stop: Option<Span>,
-    last_start: Option<Span>,
     /// What its interruptions cost by its own account.
     measured_restarts: Vec<Span>,
     measured_resizes: Vec<Span>,
@@ -46,6 +44,10 @@ pub(super) struct Seen {
     done: u64,
     reported: u64,
     last_report: Option<(Run, Time)>,
+    /// Every report of its steps, by kind of GPU, nodes, replicas and local batch.
+    steps: BTreeMap<Configuration, Vec<Observation>>,
+    /// From its last report until it was gone, if it finished.
+    exit: Option<Span>,
     pub(super) finished: bool,
     pub(super) cancelled: bool,
 }
@@ -56,6 +58,24 @@ struct Launch {
     allotment: Arc<Allotment>,
     tuning: Option<Tuning>,
 }
+
+/// One launch: how long until it was up.
+struct Start {
+    took: Span,
+    /// It said when it was ready for its first step, so that is how long it took; else its processes were there.
+    ready: bool,
+}
+
+/// What other jobs of the recording cost, for those of which it was not seen.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Usual {
+    pub(super) resize: Option<Span>,
+    /// From the last report of a job until it is gone.
+    pub(super) exit: Span,
+}
+
+/// Kind of GPU, nodes, replicas and the batch of one of them.
+type Configuration = (Option<GpuKind>, u32, u32, u32);
 
 /// An order to go on with other workers.
 struct Told {
@@ -69,6 +89,8 @@ struct Stretch {
     shape: Shape,
     tuning: Option<Tuning>,
     seconds: f64,
+    /// It was ready for its first step.
+    ready: bool,
     /// Iterations per second by the speed it was submitted with.
     rate: f64,
 }
@@ -95,11 +117,9 @@ impl Seen {
             told_to_stop: None,
             stretches: Vec::new(),
             before: 0,
-            first_start: None,
-            restarts: Mean::default(),
+            starts: Vec::new(),
             stops: Mean::default(),
             last_stop: None,
-            last_start: None,
             measured_restarts: Vec::new(),
             measured_resizes: Vec::new(),
             resizes: Mean::default(),
@@ -108,6 +128,8 @@ impl Seen {
             done: 0,
             reported: 0,
             last_report: None,
+            steps: BTreeMap::new(),
+            exit: None,
             finished: false,
             cancelled: false,
         }
@@ -131,18 +153,16 @@ impl Seen {
 
     pub(super) fn start(&mut self, at: Time, run: Run) {
         let Some(launch) = self.launch.as_ref().filter(|launch| launch.run == run) else { return };
-        let took = at.since(launch.at);
-        match self.first_start {
-            None => self.first_start = Some(took),
-            Some(_) => self.restarts.add(took),
-        }
-        self.last_start = Some(took);
+        self.starts.push(Start { took: at.since(launch.at), ready: false });
         self.running_since = Some(at);
     }
 
     /// Returns how long it had said nothing.
     pub(super) fn report(&mut self, at: Time, run: Run, report: &StepReport, cluster: &Cluster) -> Option<Span> {
         let last = self.last_report.replace((run, at)).filter(|(last, _)| *last == run);
+        if last.is_none() && report.steps.is_none() && report.done == self.done {
+            self.ready(at, run);
+        }
         self.reported = report.done;
         self.resizable |= report.resizable;
         if let Some(interruption) = report.interruption {
@@ -152,7 +172,20 @@ impl Seen {
         if self.speed.adaptation.is_some() {
             self.learned.take(kind, report);
         }
+        if let Some(steps) = report.steps {
+            let configuration = (kind, steps.nodes, steps.replicas, steps.local_batch);
+            self.steps.entry(configuration).or_default().push(steps);
+        }
         last.map(|(_, last)| at.since(last))
+    }
+
+    /// A run that has done nothing yet says so when it is about to begin: until now it was still starting.
+    fn ready(&mut self, at: Time, run: Run) {
+        let launch = self.launch.as_ref().filter(|launch| launch.run == run);
+        if let (Some(launch), Some(since), Some(start)) = (launch, &mut self.running_since, self.starts.last_mut()) {
+            *start = Start { took: at.since(launch.at), ready: true };
+            *since = at;
+        }
     }
 
     /// What it measured of an interruption is more than anyone else saw of it: the rest was no time of steps.
@@ -160,7 +193,8 @@ impl Seen {
         match interruption {
             Interruption::Restart(span) => {
                 self.measured_restarts.push(span);
-                let seen = self.last_stop.unwrap_or(Span::ZERO) + self.last_start.unwrap_or(Span::ZERO);
+                let start = self.starts.last().map_or(Span::ZERO, |start| start.took);
+                let seen = self.last_stop.unwrap_or(Span::ZERO) + start;
                 let present = self.launch.as_ref().is_some_and(|launch| launch.run == run);
                 if let Some(since) = self.running_since.as_mut().filter(|_| present) {
                     *since = (*since + span.saturating_sub(seen)).min(at);
@@ -230,7 +264,41 @@ impl Seen {
         let rate = self.speed.rate(&situation).unwrap_or(0.0) * useful_share(&self.spec);
         let shape = placement.shape(cluster);
         self.shapes.insert(shape);
-        self.stretches.push(Stretch { shape, tuning: launch.tuning, seconds: at.since(since).as_secs_f64(), rate });
+        let (tuning, seconds) = (launch.tuning, at.since(since).as_secs_f64());
+        let ready = self.starts.last().is_some_and(|start| start.ready);
+        self.stretches.push(Stretch { shape, tuning, seconds, ready, rate });
+    }
+
+    pub(super) fn finish(&mut self, at: Time, run: Run, cluster: &Cluster) {
+        self.stopped(at, run, cluster);
+        self.exit = self.last_report.filter(|(last, _)| *last == run).map(|(_, last)| at.since(last));
+        self.finished = true;
+    }
+
+    /// What it took to end after the last report, of a job that says when it begins.
+    pub(super) fn exit(&self) -> Option<Span> {
+        self.exit.filter(|_| self.says_when_ready())
+    }
+
+    /// What changing its workers in place cost, as far as that was measured.
+    pub(super) fn resize_cost(&self) -> Option<Span> {
+        let measured = median(&mut self.measured_resizes.clone());
+        measured.or_else(|| self.resizes.span()).filter(|_| self.resizable)
+    }
+
+    fn says_when_ready(&self) -> bool {
+        self.starts.iter().any(|start| start.ready)
+    }
+
+    /// From launch to the first step, the first time and later. A start that it did not live to see the end of says
+    /// nothing, and one that was never repeated would take as long again.
+    fn start_costs(&self) -> (Option<Span>, Option<Span>) {
+        let says = self.says_when_ready();
+        let mut starts = self.starts.iter().filter(|start| start.ready || !says).map(|start| start.took);
+        let first = starts.next();
+        let mut later = Mean::default();
+        starts.for_each(|took| later.add(took));
+        (first, later.span().or(first.filter(|_| says)))
     }
 
     /// So many iterations are safe.
@@ -252,16 +320,29 @@ impl Seen {
     }
 
     /// The same job for the simulator, with what was measured of it.
-    pub(super) fn job(mut self, origin: Time, kinds: &KindSpeeds) -> TrueJob {
+    pub(super) fn job(mut self, origin: Time, kinds: &KindSpeeds, pace: Pace, usual: Usual) -> TrueJob {
+        if self.says_when_ready() {
+            self.stretches.retain(|stretch| stretch.ready);
+        }
         let stop = self.stops.span().unwrap_or(self.spec.recovery.checkpoint_cost);
+        let (start_up, started_again) = self.start_costs();
         // Its own account is of the whole interruption, of which the stop is a part.
-        let restart = median(&mut self.measured_restarts).map(|whole| whole.saturating_sub(stop));
-        let resize = median(&mut self.measured_resizes).or_else(|| self.resizes.span()).filter(|_| self.resizable);
-        let truth = self.course(kinds).map_or_else(|| self.as_submitted(kinds), |course| self.as_learnt(course));
+        let measured = median(&mut self.measured_restarts).map(|whole| whole.saturating_sub(stop));
+        let measured = measured.filter(|_| !self.says_when_ready());
+        let restart = measured.or(started_again).unwrap_or(self.spec.recovery.restart_cost);
+        let resize = self.resize_cost().or(usual.resize.filter(|_| self.resizable));
+        let mut truth = match self.course(kinds, pace) {
+            Some(course) => self.as_learnt(course),
+            None => self.as_submitted(kinds, pace),
+        };
+        truth.start_up = start_up.unwrap_or(Span::ZERO);
+        if pace == Pace::Modelled && self.says_when_ready() {
+            // The simulator knows nothing of what comes after the last step.
+            truth.start_up = truth.start_up + usual.exit;
+        }
         let mut draft: JobDraft = (**self.spec).clone();
         draft.deadline = draft.deadline.map(|deadline| Time::ZERO + deadline.since(origin));
-        let restart = restart.or_else(|| self.restarts.span());
-        draft.recovery.restart_cost = restart.unwrap_or(draft.recovery.restart_cost);
+        draft.recovery.restart_cost = restart;
         draft.recovery.checkpoint_cost = stop;
         let spec = draft.build().expect("what was recorded was sound, and times of day do not change that");
         TrueJob {
@@ -276,20 +357,20 @@ impl Seen {
         Truth {
             speed: (*self.speed).clone(),
             iterations: (course.length() as u64).max(1),
-            start_up: self.first_start.unwrap_or(Span::ZERO),
+            start_up: Span::ZERO,
             course: Some(Arc::new(course)),
             resize: None,
         }
     }
 
     /// How the training went: its steps as its fitted models have them, slowed down so that what was recorded takes as
-    /// long as it did. Nothing for a job that did not say enough.
-    fn course(&self, kinds: &KindSpeeds) -> Option<Course> {
+    /// long as it did, if that is the pace. Nothing for a job that did not say enough.
+    fn course(&self, kinds: &KindSpeeds, pace: Pace) -> Option<Course> {
         let adaptation = self.speed.adaptation.as_ref()?;
         if adaptation.kinds.iter().any(|limits| limits.stages > 1) {
             return None;
         }
-        let steps = adaptation.kinds.iter().map(|limits| Some((limits.kind, self.step_times(limits, kinds)?)));
+        let steps = adaptation.kinds.iter().map(|limits| Some((limits.kind, self.step_times(limits, kinds, pace)?)));
         let course = Course {
             initial: adaptation.initial,
             steps: steps.collect::<Option<_>>()?,
@@ -304,13 +385,22 @@ impl Seen {
         };
         let expected: f64 = self.stretches.iter().filter_map(worth).sum();
         let declared = self.spec.iterations().filter(|_| self.finished).map(|iterations| iterations as f64);
-        let total = declared.unwrap_or(expected);
-        let course = Course { epochs: vec![total], slowdown: expected / total, ..course };
+        let course = match pace {
+            Pace::Recorded => {
+                let total = declared.unwrap_or(expected);
+                Course { epochs: vec![total], slowdown: expected / total, ..course }
+            }
+            Pace::Modelled => Course { epochs: vec![declared.unwrap_or(self.reported as f64)], ..course },
+        };
         course.check().is_ok().then_some(course)
     }
 
     /// Its own model of the kind, or that of another kind, faster or slower as the two are.
-    fn step_times(&self, limits: &KindLimits, kinds: &KindSpeeds) -> Option<StepTimes> {
+    fn step_times(&self, limits: &KindLimits, kinds: &KindSpeeds, pace: Pace) -> Option<StepTimes> {
+        let seen = self.means_on(limits.kind);
+        if pace == Pace::Modelled && !seen.is_empty() {
+            return Some(StepTimes::Fitted(fit(&seen)));
+        }
         if let Some(step) = self.learned.step_time(limits.kind) {
             return Some(StepTimes::Fitted(*step));
         }
@@ -322,14 +412,30 @@ impl Seen {
         Some(StepTimes::Fitted(slower(step, ratio)))
     }
 
-    /// By the speed it was submitted with: its work is what that speed says it did in the time it ran.
-    fn as_submitted(&self, kinds: &KindSpeeds) -> Truth {
+    /// What it reported of each configuration on a kind, over all reports.
+    fn means_on(&self, kind: GpuKind) -> Vec<Observation> {
+        let here = self.steps.iter().filter(|(configuration, _)| configuration.0 == Some(kind));
+        here.map(|(_, reports)| mean_of(reports)).collect()
+    }
+
+    /// The time its steps took by its own account; nothing if it gave none.
+    fn seconds_of_steps(&self) -> Option<f64> {
+        let reports: Vec<Observation> = self.steps.values().flatten().copied().collect();
+        (!reports.is_empty()).then(|| self.reported as f64 * mean_of(&reports).step_secs)
+    }
+
+    /// By the speed it was submitted with: its work is what that speed says it did in the time it ran, or in the time its
+    /// steps took, if that is the pace and it told it.
+    fn as_submitted(&self, kinds: &KindSpeeds, pace: Pace) -> Truth {
         let factor = |shape: Shape| shape.kind.and_then(|kind| kinds.get(&kind).copied()).unwrap_or(1.0);
         let mut speed = (*self.speed).clone();
         let anywhere = matches!(speed.rates, Rates::Anywhere(_)) && !kinds.is_empty() && self.spec.uses_gpus();
         let factor = |shape| if anywhere { factor(shape) } else { 1.0 };
-        let iterations: f64 =
-            self.stretches.iter().map(|stretch| stretch.rate * factor(stretch.shape) * stretch.seconds).sum();
+        let recorded: f64 = self.stretches.iter().map(|stretch| stretch.seconds).sum();
+        let told = self.seconds_of_steps().filter(|_| pace == Pace::Modelled && recorded > 0.0);
+        let stretched = told.map_or(1.0, |told| told / recorded);
+        let worth = |stretch: &Stretch| stretch.rate * factor(stretch.shape) * stretch.seconds * stretched;
+        let iterations: f64 = self.stretches.iter().map(worth).sum();
         if let (true, &Rates::Anywhere(rate)) = (anywhere, &speed.rates) {
             speed.rates = Rates::ByKind(kinds.iter().map(|(&kind, &factor)| (kind, rate * factor)).collect());
         }
@@ -340,7 +446,7 @@ impl Seen {
             Rates::ByKind(table) => table.iter_mut().for_each(|(_, rate)| *rate *= parts),
         }
         let iterations = ((iterations * parts).round() as u64).max(1);
-        Truth { speed, iterations, start_up: self.first_start.unwrap_or(Span::ZERO), course: None, resize: None }
+        Truth { speed, iterations, start_up: Span::ZERO, course: None, resize: None }
     }
 }
 
@@ -353,6 +459,18 @@ impl Mean {
     /// Nothing of nothing.
     fn span(&self) -> Option<Span> {
         (self.count > 0).then(|| Span::from_secs_f64(self.sum / f64::from(self.count)))
+    }
+}
+
+/// The mean over all steps of reports that each cover about the same time: the shorter the steps, the more there were.
+fn mean_of(reports: &[Observation]) -> Observation {
+    let mean = |secs: fn(&Observation) -> f64| {
+        reports.len() as f64 / reports.iter().map(|report| 1.0 / secs(report)).sum::<f64>()
+    };
+    Observation {
+        accumulation_secs: mean(|report| report.accumulation_secs),
+        step_secs: mean(|report| report.step_secs),
+        ..reports[0]
     }
 }
 

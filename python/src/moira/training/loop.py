@@ -162,7 +162,8 @@ class Loop:
         self._group.meet(self._place)
         self._lap("process_group")
         own = self._keeper.newest() if self._keeper is not None and self._place.rank == 0 and not joins else None
-        state = self._group.hand_over(own)
+        # Each has looked at a time of its own; what the first one saw counts.
+        state, self._tuning = self._group.hand_over((own, self._tuning))
         if state is not None:
             self._restore(state)
         elif self._place.rank != 0:
@@ -285,11 +286,11 @@ class Loop:
         self._place.move(rank, len(resize.members), resize.master_addr, resize.master_port)
         self._group.meet(self._place)
         self._lap("process_group")
-        if newcomers:
-            self._group.hand_over(self._state() if rank == 0 else None)
-        self.module.connect(self._gradients, self._group.handle)
         wishes.changed(resize.members)
         self._retune(resize.tuning or self._tuning)
+        if newcomers:
+            self._group.hand_over((self._state(), self._tuning) if rank == 0 else None)
+        self.module.connect(self._gradients, self._group.handle)
         self._lap("restore")
         self._to_confirm = resize.gang
 
