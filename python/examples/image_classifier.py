@@ -1,7 +1,7 @@
 """An image classifier made elastic: a small convolutional network on generated pictures of three shapes.
 
     python examples/image_classifier.py                                            # on its own, as any script
-    moira submit --gpus 1..2 --batch 64..512 -- python examples/image_classifier.py  # under Moira
+    moira submit --workers 1..2 --batch 64..512 -- python examples/image_classifier.py  # under Moira
 
 It takes about a minute on one core. Lines that are there for Moira end in `# Moira`.
 """

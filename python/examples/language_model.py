@@ -1,7 +1,7 @@
 """A small language model made elastic and adaptive: a transformer that learns the words of a made-up language.
 
     python examples/language_model.py                                              # on its own, as any script
-    moira submit --gpus 1..2 --batch 16..128 -- python examples/language_model.py    # under Moira
+    moira submit --workers 1..2 --batch 16..128 -- python examples/language_model.py    # under Moira
 
 It takes about a minute on one core. Lines that are there for Moira end in `# Moira`.
 """

@@ -1,10 +1,10 @@
 """A training loop for tests: linear regression, every step written down by the first worker, every example by all.
 
-Arguments come by the environment: TEST_EPOCHS, TEST_OPTIMIZER, TEST_EXAMPLES, TEST_BATCH, TEST_PRECISION,
-TEST_NOISE (of the gradient of one example, added to its own), TEST_CHECKPOINT_SECONDS, TEST_SLOW_SAVE (seconds a state
-takes to be written at least), TEST_TERM (`boundary` or `step`: a signal to the first worker between the first two
-epochs, or in the middle of the tenth step). A batch takes at least as many seconds as the file `pace` says, if there is
-one, and TEST_EXAMPLE_SECONDS more for each of its examples.
+Arguments come by the environment: TEST_EPOCHS, TEST_OPTIMIZER, TEST_EXAMPLES, TEST_BATCH, TEST_LOADERS, TEST_PRECISION,
+TEST_CLIP (the largest norm of a gradient), TEST_NOISE (of the gradient of one example, added to its own),
+TEST_CHECKPOINT_SECONDS, TEST_SLOW_SAVE (seconds a state takes to be written at least), TEST_TERM (`boundary` or `step`:
+a signal to the first worker between the first two epochs, or in the middle of the tenth step). A batch takes at least
+as many seconds as the file `pace` says, if there is one, and TEST_EXAMPLE_SECONDS more for each of its examples.
 """
 
 from __future__ import annotations
@@ -41,6 +41,12 @@ class SlowToSave:
         return str, ()
 
 
+def clip() -> None:
+    """As loops do between the backward pass and the step."""
+    if "TEST_CLIP" in os.environ:
+        nn.utils.clip_grad_norm_(net.parameters(), float(os.environ["TEST_CLIP"]))
+
+
 def send_term(when: str) -> None:
     """To this process, once in the life of the job."""
     sent = directory / "sent"
@@ -54,7 +60,12 @@ examples = Numbered(int(os.environ.get("TEST_EXAMPLES", "1000")))
 net: Any = network(seed=5)
 optimizer: Any = optimizer_of(net, os.environ.get("TEST_OPTIMIZER", "SGD"))
 scaler = torch.amp.GradScaler("cpu", init_scale=1024.0) if os.environ.get("TEST_PRECISION") == "scaled" else None
-data: Any = torch.utils.data.DataLoader(examples, batch_size=int(os.environ.get("TEST_BATCH", "64")), shuffle=True)
+data: Any = torch.utils.data.DataLoader(
+    examples,
+    batch_size=int(os.environ.get("TEST_BATCH", "64")),
+    shuffle=True,
+    num_workers=int(os.environ.get("TEST_LOADERS", "0")),
+)
 net, optimizer, data = moira.wrap(
     net, optimizer, data, scaler=scaler, checkpoint_every=float(os.environ.get("TEST_CHECKPOINT_SECONDS", "1000"))
 )
@@ -89,9 +100,12 @@ for epoch in moira.epochs(int(os.environ.get("TEST_EPOCHS", "3"))):
             send_term("step")
         if scaler is None:
             loss.backward()
+            clip()
             optimizer.step()
         else:
             scaler.scale(loss).backward()
+            scaler.unscale_(optimizer)
+            clip()
             scaler.step(optimizer)
             scaler.update()
         moira.report(loss=loss)

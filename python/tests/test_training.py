@@ -83,6 +83,16 @@ def test_a_stopped_training_goes_on_with_other_workers_where_it_was(
         }
 
 
+def test_batches_that_were_loaded_ahead_are_not_lost_by_a_stop(run: Run, undisturbed: List[Dict[str, Any]]) -> None:
+    run.pace(0.05).start(1, TEST_LOADERS="2")
+    run.await_records(6)
+    run.signal(signal.SIGTERM)
+    assert run.wait() == [143], run.output()
+    assert run.pace(0).start(2, TEST_LOADERS="1").wait() == [0, 0], run.output()
+    assert_same_steps(run.records(), undisturbed)
+    assert_every_example_once_a_pass(run)
+
+
 def test_workers_come_and_go_while_the_others_stay(run: Run, undisturbed: List[Dict[str, Any]]) -> None:
     run.pace(0.05).start(2)
     run.await_records(5)
@@ -136,11 +146,12 @@ def test_passes_add_up_to_the_step_of_one(tmp_path: Path, optimizer: str) -> Non
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_mixed_precision_changes_neither_steps_nor_noise(tmp_path: Path, workers: int) -> None:
+def test_neither_loss_scaling_nor_clipping_touches_the_noise(tmp_path: Path, workers: int) -> None:
     noise, losses = [], []
     for precision in ["plain", "scaled"]:
         environ = {"MOIRA_BATCH": "64", "MOIRA_BATCH_MAX": "1024", "MOIRA_LOCAL_BATCH": str(64 // workers)}
-        environ.update(MOIRA_ACCUMULATION="1", TEST_PRECISION=precision)
+        # Gradients are clipped now and then, which must not be taken for a lack of noise.
+        environ.update(MOIRA_ACCUMULATION="1", TEST_PRECISION=precision, TEST_CLIP="1.0")
         run = Run(tmp_path / precision, LOOP).start(workers, **environ)
         assert run.wait() == [0] * workers, run.output()
         noise.append([report["noise"] for report in run.reports() if "noise" in report][-1])
@@ -148,6 +159,7 @@ def test_mixed_precision_changes_neither_steps_nor_noise(tmp_path: Path, workers
     assert losses[1] == pytest.approx(losses[0], rel=1e-3)
     assert noise[1]["sqr"] == pytest.approx(noise[0]["sqr"], rel=1e-3)
     assert noise[1]["var"] == pytest.approx(noise[0]["var"], rel=1e-3)
+    assert noise[0]["sqr"] > 1.0, "the squared norm of what was clipped to 1"
 
 
 def test_the_batch_follows_the_scheduler_without_a_restart(run: Run) -> None:

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
-PATIENCE_SECONDS = 120.0
+PATIENCE_SECONDS = 300.0
 
 
 class Run:

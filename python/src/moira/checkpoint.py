@@ -64,7 +64,7 @@ class Checkpoints:
                 note.unlink()
             os.replace(fresh[0], data)
             os.replace(fresh[1], note)
-            _sync_directory(self.directory)
+            to_disk(self.directory)
         except OSError as error:
             raise CheckpointError(self._advice(error)) from error
         finally:
@@ -210,7 +210,8 @@ def _write_durably(path: Path, write: Write) -> Tuple[str, int]:
     return counting.digest.hexdigest(), counting.length
 
 
-def _sync_directory(path: Path) -> None:
+def to_disk(path: Path) -> None:
+    """Makes a file, or the names in a directory, survive a power cut."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import shutil
 from pathlib import Path
 from typing import Any, Callable, Mapping, Optional, Union
+
+from moira.checkpoint import to_disk
 
 __all__ = ["newest", "prune", "read_seal", "seal"]
 
@@ -27,14 +28,14 @@ def seal(folder: Path, figures: Mapping[str, Any]) -> None:
     """Says that a folder is whole, and how far training was."""
     files = [each for each in sorted(folder.rglob("*")) if each.is_file() and each.name != _SEAL]
     for each in files:
-        _to_disk(each)
+        to_disk(each)
     sizes = {str(each.relative_to(folder)): each.stat().st_size for each in files}
     fresh = folder / f"{_SEAL}.new"
     fresh.write_text(json.dumps({**figures, "files": sizes}))
-    _to_disk(fresh)
+    to_disk(fresh)
     fresh.replace(folder / _SEAL)
-    _to_disk(folder)
-    _to_disk(folder.parent)
+    to_disk(folder)
+    to_disk(folder.parent)
 
 
 def read_seal(folder: Path) -> Optional[Mapping[str, Any]]:
@@ -81,11 +82,3 @@ def _numbered(root: Path, prefix: str) -> list[tuple[int, Path]]:
         return []
     named = [(each.name[len(prefix) :], each) for each in root.iterdir() if each.name.startswith(prefix)]
     return sorted((int(number), each) for number, each in named if number.isdecimal() and each.is_dir())
-
-
-def _to_disk(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -2,10 +2,10 @@
 
     model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
     with moira_accelerate(accelerator, local_batch=32) as run:
-        for batch in accelerator.skip_first_batches(loader, run.steps_done):
-            with accelerator.accumulate(model):
+        while run.steps_done < epochs * len(loader):
+            for batch in accelerator.skip_first_batches(loader, run.steps_done % len(loader)):
                 ...
-            run.step(loss=loss)
+                run.step(loss=loss)
 
 Outside Moira ``run`` counts steps and does nothing else. The batch is the loop's own affair and stays as it is.
 """
@@ -90,7 +90,8 @@ class Run:
         self.steps_done += 1
         if session is None:
             return
-        wish = session.step_ended(loss=None if loss is None else float(loss), epoch=epoch)
+        value = None if loss is None else float(getattr(loss, "detach", lambda: loss)())
+        wish = session.step_ended(loss=value, epoch=epoch)
         if wish is not Wish.GO_ON or self._is_due():
             self.save()
         if wish is Wish.STOP:

@@ -8,7 +8,7 @@ estimate lives on.
 from __future__ import annotations
 
 import time
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 import torch.distributed as dist
@@ -37,7 +37,9 @@ class Gradients:
         self._pass = 0
         self._hooks: List[Any] = []
         self._of_pass: Dict[nn.Parameter, Tensor] = {}
+        self._kept: Dict[nn.Parameter, Tensor] = {}
         self._squares: List[List[Tensor]] = []
+        self._mean_squares: List[List[Tensor]] = []
         self._before: Optional[List[List[Tensor]]] = None
         self._before_was_preconditioned = False
         self._ready_at = 0.0
@@ -52,6 +54,7 @@ class Gradients:
         self._workers = workers
         self._weights = [len(examples) * workers / share.size for examples in share.passes]
         self._squares, self._of_pass = [[] for _ in self._groups], {}
+        self._mean_squares, self._kept = [[] for _ in self._groups], {}
         self._listen(len(share.passes) > 1)
 
     def begin_pass(self, number: int) -> None:
@@ -67,31 +70,31 @@ class Gradients:
         # Of several passes each gradient was measured and weighed when it came.
         if len(self._weights) == 1:
             if self._measures:
-                self._measure(bucket.parameters(), bucket.gradients())
+                self._measure(bucket.parameters(), bucket.gradients(), self._squares)
             if self._weights[0] != 1.0:
                 buffer.mul_(self._weights[0])
         buffer.div_(self._workers)
         self._ready_at = time.perf_counter()
         work = dist.all_reduce(buffer, group=group, async_op=True)
         assert work is not None
-        return work.get_future().then(lambda future: future.value()[0])
+
+        def take(future: Any) -> Tensor:
+            mean: Tensor = future.value()[0]
+            if self._measures:
+                self._measure(bucket.parameters(), bucket.gradients(), self._mean_squares)
+            return mean
+
+        return work.get_future().then(take)
 
     def ready_at(self) -> float:
         """When the last gradients of this worker were ready to be exchanged, by ``time.perf_counter``."""
         return self._ready_at
 
-    def take_squares(self, loss_scale: float) -> List[float]:
-        """For each group, the squared norms of this worker's parts of the step, added up; to be called when the
-        gradients of the step are complete."""
-        if len(self._weights) == 1 and self._workers == 1:
-            return self.squares_of_mean()
+    def squares(self, loss_scale: float) -> Tuple[List[float], List[float]]:
+        """For each group, the squared norms of this worker's parts of the step, added up, and the squared norm of the
+        gradient of the whole step, as it was before the user's loop did anything to it. Of steps with several parts."""
         self._measure_pass()
-        squares = [float(sum(parts)) if parts else 0.0 for parts in self._squares]
-        return [square / loss_scale**2 for square in squares]
-
-    def squares_of_mean(self) -> List[float]:
-        """For each group, the squared norm of the gradient of the whole step."""
-        return [_square(self._conditioned(group, _gradients_of(group))) for group in self._groups]
+        return _sums(self._squares, loss_scale), _sums(self._mean_squares, loss_scale)
 
     def compare_with_before(self) -> Optional[List[List[float]]]:
         """For each group the squared norm of the gradient of the step before, of this one, and their product; nothing
@@ -122,7 +125,8 @@ class Gradients:
         self._before = None
 
     def _listen(self, several_passes: bool) -> None:
-        """With several passes each gradient is weighed and measured before it is added to the others."""
+        """With several passes each gradient is weighed and measured, and kept until the last one completes it. Before
+        that there is nothing to be seen of it, so that a loop that clips gradients clips those of the whole step."""
         if several_passes and not self._hooks:
             self._hooks = [parameter.register_hook(self._on_gradient(parameter)) for parameter in self._group_of]
         elif not several_passes and self._hooks:
@@ -134,23 +138,31 @@ class Gradients:
         def weigh(gradient: Tensor) -> Tensor:
             if self._measures:
                 self._of_pass[parameter] = gradient
-            return gradient * self._weights[self._pass]
+            sum_so_far = gradient * self._weights[self._pass]
+            if parameter in self._kept:
+                sum_so_far += self._kept.pop(parameter)
+            if self._pass + 1 < len(self._weights):
+                self._kept[parameter] = sum_so_far
+                return torch.zeros_like(gradient)
+            if self._measures and self._workers == 1:
+                self._measure([parameter], [sum_so_far], self._mean_squares)
+            return sum_so_far
 
         return weigh
 
     def _measure_pass(self) -> None:
         """All gradients of a pass at once, which is quicker than one by one as they come."""
         if self._of_pass:
-            self._measure(list(self._of_pass), list(self._of_pass.values()))
+            self._measure(list(self._of_pass), list(self._of_pass.values()), self._squares)
             self._of_pass = {}
 
-    def _measure(self, parameters: List[nn.Parameter], gradients: List[Tensor]) -> None:
+    def _measure(self, parameters: List[nn.Parameter], gradients: List[Tensor], into: List[List[Tensor]]) -> None:
         by_group: Dict[int, List[int]] = {}
         for index, parameter in enumerate(parameters):
             by_group.setdefault(self._group_of[parameter], []).append(index)
         for group, members in by_group.items():
             conditioned = self._conditioned([parameters[i] for i in members], [gradients[i] for i in members])
-            self._squares[group].extend(norm.double().square() for norm in torch._foreach_norm(conditioned))
+            into[group].extend(norm.double().square() for norm in torch._foreach_norm(conditioned))
 
     def _conditioned(self, parameters: List[nn.Parameter], gradients: List[Tensor]) -> List[Tensor]:
         """The gradients as the optimiser sees them: Adam's divided by the root of the second moment."""
@@ -179,6 +191,10 @@ def adapts(optimizer: torch.optim.Optimizer) -> bool:
 
 def _gradients_of(group: List[nn.Parameter]) -> List[Tensor]:
     return [torch.zeros_like(parameter) if parameter.grad is None else parameter.grad for parameter in group]
+
+
+def _sums(groups: List[List[Tensor]], loss_scale: float) -> List[float]:
+    return [float(torch.stack(squares).sum()) / loss_scale**2 if squares else 0.0 for squares in groups]
 
 
 def _product(some: List[Tensor], others: List[Tensor]) -> float:

@@ -107,7 +107,9 @@ class Loop:
         self._keeper: Optional[Keeper] = None
         if job is not None and job.checkpoint_dir is not None:
             self._keeper = Keeper(job, Checkpoints(job.checkpoint_dir), checkpoint_every)
-        self._registered, self._restored = registered, {}  # type: Dict[str, Any], Dict[str, Any]
+        self._registered = registered
+        #: States that were saved under names nobody has registered yet.
+        self._restored: Dict[str, Any] = {}
         self._listeners = listeners
         self._interruption = after_restart(job) if job is not None else None
         self._tuning = job.tuning() if job is not None else None
@@ -238,6 +240,8 @@ class Loop:
                 float(self._loss),
                 float(self._is_loss_known),
                 *self._stepper.squares,
+                # All have the same here but for rounding; that of the first worker counts, so that all count alike.
+                *(square if self._place.rank == 0 else 0.0 for square in self._stepper.square_of_mean),
             ]
         )
         if self._group.handle is not None:
@@ -259,8 +263,9 @@ class Loop:
         scale = share.size / self._designed
         parts = self._place.workers * len(share.passes)
         if squares:
-            mean_of_squares = [square / parts for square in squares]
-            self.noise.observe(mean_of_squares, self._stepper.square_of_mean, parts, scale, self._stepper.stands_for())
+            groups = len(squares) // 2
+            mean_of_squares = [square / parts for square in squares[:groups]]
+            self.noise.observe(mean_of_squares, squares[groups:], parts, scale, self._stepper.stands_for())
         self.progress += self.noise.gain(scale) if self._is_adaptive else scale
 
     def _retune(self, tuning: Optional[Tuning]) -> None:

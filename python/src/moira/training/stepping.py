@@ -109,7 +109,7 @@ class Stepper:
         vars(optimizer)["zero_grad"] = types.MethodType(forget_when_complete, optimizer)
 
     def _take_over_scaler(self, scaler: Any) -> None:
-        step, update = scaler.step, scaler.update
+        step, update, unscale = scaler.step, scaler.update, scaler.unscale_
 
         def step_when_complete(optimizer: torch.optim.Optimizer, *arguments: Any, **named: Any) -> Any:
             if self._share is None or optimizer is not self._optimizer:
@@ -127,7 +127,11 @@ class Stepper:
             if not self._is_accumulating:
                 update(*arguments, **named)
 
-        scaler.step, scaler.update = step_when_complete, update_when_complete
+        def unscale_when_complete(optimizer: torch.optim.Optimizer) -> None:
+            if optimizer is not self._optimizer or self._is_last():
+                unscale(optimizer)
+
+        scaler.step, scaler.update, scaler.unscale_ = step_when_complete, update_when_complete, unscale_when_complete
 
     def _make(self, step: Callable[[], Any]) -> Any:
         """The step itself, after a look at its gradients."""
@@ -155,8 +159,7 @@ class Stepper:
                 self._gradients.remember()
             return
         if parts > 1:
-            self.squares = self._gradients.take_squares(self._loss_scale)
-            self.square_of_mean = self._gradients.squares_of_mean()
+            self.squares, self.square_of_mean = self._gradients.squares(self._loss_scale)
             self._gradients.forget_before()
             return
         compared = self._gradients.compare_with_before()
