@@ -586,6 +586,69 @@ mod tests {
         }
     }
 
+    /// The facts about a job that says when it is ready, in seconds of their own; `last` reports and ends it.
+    fn told_by_itself(batch: bool, ready: u64, last: u64) -> Vec<Record> {
+        let (cluster, queues, _) = two_kinds();
+        let job = training(300);
+        let speed = if batch { job.speed.clone() } else { Arc::new(Speed::constant(1.0)) };
+        let spec = if batch {
+            Arc::new(JobDraft { ends: Ends::Itself, ..(**job.spec).clone() }.build().unwrap())
+        } else {
+            Arc::new(JobDraft::rigid("plain", 1).build().unwrap())
+        };
+        let job = TrueJob { submitted: Time::ZERO, spec, speed, truth: Arc::new(Truth::lasting(Span::from_secs(60))) };
+        let mut records = Vec::new();
+        let setup = Setup::new(cluster, queues, vec![job]);
+        play(&setup, &PolicyConfig::from_text("sia:round=1s").unwrap(), |at, event| {
+            let own = matches!(event, Event::RunProgressed { .. } | Event::Refitted { .. } | Event::RunFinished { .. });
+            let retuned = matches!(event, Event::Issued(Command::Retune { .. } | Command::Stop { .. }));
+            let later = at > Time::from_secs(1);
+            if !own && !retuned && !later {
+                records.push(Record { at, event: event.clone() });
+            }
+        });
+        let run = Run { claim: ClaimId(0), attempt: 1 };
+        let steps = |step_secs: f64| {
+            let (nodes, replicas, local_batch) = (1, 1, 64);
+            perf::Observation { nodes, replicas, local_batch, accumulation_secs: step_secs, step_secs }
+        };
+        let report = |done, steps| perf::StepReport { done, steps, ..perf::StepReport::default() };
+        let mut say = |secs, event| records.push(Record { at: Time::from_secs(secs), event });
+        say(ready, Event::RunProgressed { run, report: report(0, None) });
+        say(ready + 1, Event::RunProgressed { run, report: report(10, Some(steps(0.1))) });
+        say(last, Event::RunProgressed { run, report: report(200, Some(steps(0.1))) });
+        say(last + 2, Event::RunFinished { run });
+        records
+    }
+
+    fn seconds_alone(job: &TrueJob) -> f64 {
+        let (cluster, _, _) = two_kinds();
+        world::isolated(job, Some(GpuKind(0)), 1, &cluster).unwrap().as_secs_f64()
+    }
+
+    #[test]
+    fn a_job_that_says_when_it_is_ready_was_starting_until_then() {
+        let recording = Recording::of(&told_by_itself(false, 8, 38), &KindSpeeds::new()).unwrap();
+        let job = &recording.jobs[0];
+        assert!((7_000..=8_000).contains(&job.truth.start_up.as_millis()), "{:?}", job.truth.start_up);
+        assert_eq!(job.spec.recovery.restart_cost, job.truth.start_up, "nothing else is known of a restart");
+        assert!((seconds_alone(job) - 32.0).abs() < 0.5, "it ran from then to its end");
+    }
+
+    #[test]
+    fn by_its_model_a_job_takes_what_its_steps_take_however_long_it_ran() {
+        for batch in [false, true] {
+            for last in [38, 90] {
+                let records = told_by_itself(batch, 8, last);
+                let recording = Recording::at_pace(&records, &KindSpeeds::new(), Pace::Modelled).unwrap();
+                let alone = seconds_alone(&recording.jobs[0]);
+                assert!((alone - 20.0).abs() < 0.5, "200 steps of a tenth of a second: {alone} s");
+                let start_up = recording.jobs[0].truth.start_up.as_millis();
+                assert!((9_000..=10_000).contains(&start_up), "with the two seconds after the last step: {start_up}");
+            }
+        }
+    }
+
     #[test]
     fn where_only_the_time_of_a_job_is_known_its_kind_of_gpu_says_what_it_was_worth() {
         let (_, _, kinds) = two_kinds();

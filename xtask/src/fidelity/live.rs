@@ -67,8 +67,8 @@ impl Live<'_> {
             "workers": {"min": min, "max": max},
             "checkpoint": {"restart_cost": RESTART_COST},
         });
-        if let Some([initial, max]) = training.batch {
-            request["batch"] = json!({"initial": initial, "max": max});
+        if let Some(batch) = training.batch {
+            request["batch"] = json!({"initial": batch.designed, "max": batch.max, "per_gpu": batch.per_worker});
         }
         request
     }

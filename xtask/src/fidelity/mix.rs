@@ -8,9 +8,17 @@ pub(super) struct Training {
     pub(super) program: Program,
     pub(super) epochs: u32,
     pub(super) workers: [u32; 2],
-    /// What it is designed for and how far that may grow; nothing for a job that leaves its batch alone.
-    pub(super) batch: Option<[u32; 2]>,
+    /// Nothing for a job that leaves its batch alone.
+    pub(super) batch: Option<Batch>,
     pub(super) arrives: Duration,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Batch {
+    pub(super) designed: u32,
+    pub(super) max: u32,
+    /// Between which one worker's part of it stays; nothing if anything goes.
+    pub(super) per_worker: Option<[u32; 2]>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -25,23 +33,24 @@ enum Sort {
     Adaptive(u32),
     /// One or two workers and always the same batch.
     Elastic,
-    /// One worker and one batch, which it reports.
-    Fixed,
+    /// So many workers, each with so many times half the designed batch.
+    Fixed(u32, u32),
     /// One worker; the scheduler is not asked for anything else, nor may it interrupt the job.
     Rigid,
 }
 
-const SORTS: [(Program, Sort); 10] = [
-    (Program::ImageClassifier, Sort::Adaptive(2)),
-    (Program::LanguageModel, Sort::Fixed),
-    (Program::ImageClassifier, Sort::Rigid),
-    (Program::LanguageModel, Sort::Adaptive(2)),
-    (Program::ImageClassifier, Sort::Fixed),
-    (Program::ImageClassifier, Sort::Elastic),
-    (Program::LanguageModel, Sort::Rigid),
-    (Program::ImageClassifier, Sort::Adaptive(1)),
-    (Program::LanguageModel, Sort::Elastic),
-    (Program::LanguageModel, Sort::Adaptive(1)),
+/// Of each program one. Those whose configuration is fixed see to it that enough of them are visited to leave one out.
+const SORTS: [Sort; 10] = [
+    Sort::Adaptive(2),
+    Sort::Fixed(1, 2),
+    Sort::Rigid,
+    Sort::Fixed(2, 1),
+    Sort::Elastic,
+    Sort::Fixed(1, 4),
+    Sort::Adaptive(1),
+    Sort::Fixed(2, 2),
+    Sort::Adaptive(2),
+    Sort::Fixed(1, 8),
 ];
 
 /// An epoch takes about three seconds of one core, and the start of a training about five.
@@ -52,19 +61,15 @@ const GAP_MILLIS: [u64; 2] = [6_000, 14_000];
 /// So many trainings in order of arrival. The same seed draws the same.
 pub(super) fn drawn(jobs: u32, seed: u64) -> Vec<Training> {
     let mut draws = Draws(seed);
-    let mut sorts: Vec<(Program, Sort)> = SORTS.into_iter().cycle().take(jobs as usize).collect();
+    let programs = [Program::ImageClassifier, Program::LanguageModel];
+    let all = SORTS.into_iter().flat_map(|sort| programs.map(|program| (program, sort)));
+    let mut sorts: Vec<(Program, Sort)> = all.cycle().take(jobs as usize).collect();
     for index in (1..sorts.len()).rev() {
         sorts.swap(index, draws.between([0, index as u64]) as usize);
     }
     let mut arrives = Duration::ZERO;
     let mut training = |(number, (program, sort)): (usize, (Program, Sort))| {
-        let designed = program.designed_batch();
-        let (word, workers, batch) = match sort {
-            Sort::Adaptive(most) => ("adaptive", [1, most], Some([designed, 4 * designed])),
-            Sort::Elastic => ("elastic", [1, 2], Some([designed; 2])),
-            Sort::Fixed => ("fixed", [1, 1], Some([designed; 2])),
-            Sort::Rigid => ("rigid", [1, 1], None),
-        };
+        let (word, workers, batch) = sort.asks_for(program.designed_batch());
         let drawn = Training {
             name: format!("{}-{word}-{number}", program.word()),
             program,
@@ -77,6 +82,23 @@ pub(super) fn drawn(jobs: u32, seed: u64) -> Vec<Training> {
         drawn
     };
     sorts.into_iter().enumerate().map(&mut training).collect()
+}
+
+impl Sort {
+    /// What it is called, its workers and its batch.
+    fn asks_for(self, designed: u32) -> (&'static str, [u32; 2], Option<Batch>) {
+        let grows = |max| Some(Batch { designed, max, per_worker: None });
+        match self {
+            Sort::Adaptive(most) => ("adaptive", [1, most], grows(4 * designed)),
+            Sort::Elastic => ("elastic", [1, 2], grows(designed)),
+            Sort::Fixed(workers, halves) => {
+                let local = halves * designed / 2;
+                let batch = Batch { designed, max: workers * local, per_worker: Some([local, local]) };
+                ("fixed", [workers; 2], Some(batch))
+            }
+            Sort::Rigid => ("rigid", [1, 1], None),
+        }
+    }
 }
 
 impl Program {
@@ -127,10 +149,19 @@ mod tests {
     }
 
     #[test]
-    fn twenty_trainings_have_every_sort_twice() {
+    fn twenty_trainings_have_every_sort_of_both_programs() {
         let mix = drawn(20, 7);
         let count = |words: &str| mix.iter().filter(|training| training.name.starts_with(words)).count();
-        assert_eq!([count("image-rigid"), count("language-elastic"), count("image-adaptive")], [2, 2, 4]);
+        assert_eq!([count("image-rigid"), count("language-elastic"), count("image-adaptive")], [1, 1, 3]);
+        assert_eq!([count("image-fixed"), count("language-fixed")], [5, 5]);
+    }
+
+    #[test]
+    fn a_fixed_configuration_leaves_no_choice() {
+        let batch = Batch { designed: 16, max: 16, per_worker: Some([8, 8]) };
+        assert_eq!(Sort::Fixed(2, 1).asks_for(16), ("fixed", [2, 2], Some(batch)));
+        let batch = Batch { designed: 16, max: 64, per_worker: Some([64, 64]) };
+        assert_eq!(Sort::Fixed(1, 8).asks_for(16), ("fixed", [1, 1], Some(batch)));
     }
 
     #[test]

@@ -122,8 +122,8 @@ fn jobs(repetitions: &[Repetition]) -> String {
 fn predictions(untried: &[Untried]) -> String {
     let mut text = format!(
         "Each configuration of a program left out once, the model fitted to its others; medians over the repetitions in \
-         which it was visited for at least {LEAST_REPORTS} reports. The jobs of the mix visit them by themselves, as their \
-         batches are tuned and their workers change.\n\n\
+         which it was visited for at least {LEAST_REPORTS} reports. The jobs of the mix visit them: five of each program have a \
+         fixed configuration, the others are tuned and change their workers.\n\n\
          | program | workers | batch of each | step reported | predicted | error |\n|---|---|---|---|---|---|\n",
     );
     for one in untried {

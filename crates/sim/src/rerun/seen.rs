@@ -338,7 +338,7 @@ impl Seen {
         truth.start_up = start_up.unwrap_or(Span::ZERO);
         if pace == Pace::Modelled && self.says_when_ready() {
             // The simulator knows nothing of what comes after the last step.
-            truth.start_up = truth.start_up + usual.exit;
+            truth.start_up += usual.exit;
         }
         let mut draft: JobDraft = (**self.spec).clone();
         draft.deadline = draft.deadline.map(|deadline| Time::ZERO + deadline.since(origin));
