@@ -37,8 +37,8 @@ pub(crate) struct Fidelity {
     /// Draws the mix
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Which policy decides, live and simulated
-    #[arg(long, default_value = "sia:others=tiresias,round=1s")]
+    /// Which policy decides, live and simulated; the round should be a good part of a training, and divide a minute
+    #[arg(long, default_value = "sia:others=tiresias,round=10s")]
     policy: String,
     /// Where the histories are kept, to be looked into or replayed again
     #[arg(long, value_name = "DIR", default_value = "target/fidelity")]

@@ -142,7 +142,17 @@ impl Sia {
             config.choice("others", &[("program", Others::AsTheyCome), ("tiresias", Others::LeastAttained)])?;
         let autoscaler = Autoscaler::build(config)?;
         let explore = config.number("explore", 1.0)?;
-        Ok(Sia { explore, others, power, idle_cost, round, parity, autoscaler, fleet: Fleet::default(), menus: BTreeMap::new() })
+        Ok(Sia {
+            explore,
+            others,
+            power,
+            idle_cost,
+            round,
+            parity,
+            autoscaler,
+            fleet: Fleet::default(),
+            menus: BTreeMap::new(),
+        })
     }
 
     /// What every claim could be given, what that costs, and the cheapest choice.

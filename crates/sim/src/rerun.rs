@@ -57,6 +57,8 @@ pub struct Extrapolation {
     unseen_ms: u64,
 }
 
+const MINUTE_MILLIS: u64 = 60_000;
+
 /// A line longer than this is no line of a journal.
 const LONGEST_LINE: u64 = 64 << 20;
 
@@ -156,7 +158,8 @@ impl Recording {
 
 /// A journal half read.
 struct Reading {
-    /// When it begins; the same history begins at zero.
+    /// The last full minute before it begins, which becomes zero: rounds of a policy that divide a minute come when they
+    /// came.
     origin: Time,
     cluster: Cluster,
     grown: Cluster,
@@ -173,7 +176,8 @@ struct Reading {
 }
 
 impl Reading {
-    fn new(origin: Time, cluster: Cluster, queues: QueueTree) -> Reading {
+    fn new(begins: Time, cluster: Cluster, queues: QueueTree) -> Reading {
+        let origin = Time::from_millis(begins.as_millis() / MINUTE_MILLIS * MINUTE_MILLIS);
         let (policy, claims, script) = (String::new(), Vec::new(), Script::default());
         let grown = cluster.clone();
         Reading {
@@ -184,7 +188,7 @@ impl Reading {
             policy,
             claims,
             script,
-            now: origin,
+            now: begins,
             crashes: 0,
             resize_within: None,
             between_reports: Vec::new(),
@@ -667,13 +671,16 @@ mod tests {
     }
 
     #[test]
-    fn a_history_that_began_at_some_moment_begins_again_at_zero() {
+    fn a_history_that_began_at_some_moment_begins_again_in_the_first_minute() {
         let (_, records) = live(vec![training(300)]);
         let later = Span::from_hours(500_000);
         let moved: Vec<Record> =
             records.iter().map(|record| Record { at: record.at + later, event: record.event.clone() }).collect();
         let submitted = |records: &[Record]| Recording::of(records, &KindSpeeds::new()).unwrap().jobs[0].submitted;
         assert_eq!(submitted(&records), submitted(&moved));
+        let by_seconds: Vec<Record> =
+            moved.into_iter().map(|r| Record { at: r.at + Span::from_secs(67), ..r }).collect();
+        assert_eq!(submitted(&by_seconds), submitted(&records) + Span::from_secs(7), "rounds come when they came");
     }
 
     #[test]

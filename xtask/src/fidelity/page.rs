@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use super::apart::{Apart, Repetition, Side, median, share_within};
 use super::mix::Program;
-use super::untried::LEAST_REPORTS;
+use super::untried::{LEAST_REPORTS, Prediction};
 
 /// What is aimed at.
 const MEAN_WITHIN: f64 = 0.10;
@@ -122,7 +122,7 @@ fn jobs(repetitions: &[Repetition]) -> String {
 fn predictions(untried: &[Untried]) -> String {
     let mut text = format!(
         "Each configuration of a program left out once, the model fitted to its others; medians over the repetitions in \
-         which it was visited for at least {LEAST_REPORTS} reports. The jobs of the mix visit them: five of each program have a \
+         which it was visited for at least {LEAST_REPORTS} reports. The jobs of the mix visit them: some of each program have a \
          fixed configuration, the others are tuned and change their workers.\n\n\
          | program | workers | batch of each | step reported | predicted | error |\n|---|---|---|---|---|---|\n",
     );
@@ -154,18 +154,18 @@ struct Untried {
 }
 
 fn untried(repetitions: &[Repetition]) -> Vec<Untried> {
-    let mut same: BTreeMap<(Program, u32, u32), Vec<(f64, f64, f64)>> = BTreeMap::new();
+    let mut same: BTreeMap<(Program, u32, u32), Vec<&Prediction>> = BTreeMap::new();
     for one in repetitions.iter().flat_map(|repetition| &repetition.untried) {
-        let found = (one.reported_secs, one.predicted_secs, one.error());
-        same.entry((one.program, one.replicas, one.local_batch)).or_default().push(found);
+        same.entry((one.program, one.replicas, one.local_batch)).or_default().push(one);
     }
-    let over_all = |((program, replicas, local_batch), found): ((Program, u32, u32), Vec<(f64, f64, f64)>)| Untried {
+    let middle = |found: &[&Prediction], figure: fn(&Prediction) -> f64| median(found.iter().map(|one| figure(one)));
+    let over_all = |((program, replicas, local_batch), found): (_, Vec<&Prediction>)| Untried {
         program,
         replicas,
         local_batch,
-        reported_secs: median(found.iter().map(|one| one.0)),
-        predicted_secs: median(found.iter().map(|one| one.1)),
-        error: median(found.iter().map(|one| one.2)),
+        reported_secs: middle(&found, |one| one.reported_secs),
+        predicted_secs: middle(&found, |one| one.predicted_secs),
+        error: middle(&found, Prediction::error),
     };
     same.into_iter().map(over_all).collect()
 }
@@ -189,7 +189,6 @@ fn line(text: &mut String, what: std::fmt::Arguments<'_>) {
 #[cfg(test)]
 mod tests {
     use super::super::apart::tests::{apart, repetition};
-    use super::super::untried::Prediction;
     use super::*;
 
     fn three() -> Vec<Repetition> {
