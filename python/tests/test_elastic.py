@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List
 
 import pytest
-from conftest import PYTHON_FOLDER, Service, serving
+from conftest import PATIENCE, PYTHON_FOLDER, Service, serving
 from problem import undisturbed_loss
 from test_training import LOOP, assert_every_example_once_a_pass, assert_same_steps
 from workers import Run
@@ -92,9 +92,9 @@ def test_a_job_shrinks_for_a_second_one_and_grows_back_when_it_leaves(
     second = service.client.submit(["sleep", "3"], workers=1)
     service.until_job(second, lambda view: view.state == "running", "the second job runs")
     service.until_job(job, holds(1), "the first has made room")
-    assert second.wait(60).succeeded
+    assert second.wait(PATIENCE).succeeded
     service.until_job(job, holds(2), "it has grown back")
-    final = job.wait(120)
+    final = job.wait(PATIENCE)
     assert final.succeeded, service.log_of(job)
     assert_same_steps(records.records(), undisturbed)
     assert_every_example_once_a_pass(records, passes=EPOCHS)
@@ -117,7 +117,7 @@ def test_a_job_that_is_stopped_goes_on_with_fewer_workers(tmp_path: Path, undist
         job.release()
         records.await_records(len(records.records()) + 10)
         records.pace(0)
-        final = job.wait(120)
+        final = job.wait(PATIENCE)
         assert final.succeeded, service.log_of(job)
         assert final.attempts > 1
         assert_same_steps(records.records(), undisturbed)
@@ -136,9 +136,9 @@ def test_with_an_adaptive_batch_the_end_is_as_good_as_undisturbed(service: Servi
     )
     records.await_records(30)
     second = service.client.submit(["sleep", "3"], workers=1)
-    assert second.wait(120).succeeded
+    assert second.wait(PATIENCE).succeeded
     records.pace(0.02)
-    assert job.wait(180).succeeded, service.log_of(job)
+    assert job.wait(PATIENCE).succeeded, service.log_of(job)
     assert len({step["batch"] for step in records.records()}) > 2, "the batch was adapted"
     losses = [undisturbed_loss(seed, EPOCHS) for seed in range(10)]
     mean, deviation = statistics.mean(losses), statistics.stdev(losses)
@@ -160,7 +160,7 @@ def test_more_gradient_noise_leads_to_a_larger_batch(service: Service, tmp_path:
         batches[name] = statistics.median(step["batch"] for step in records.records()[-30:])
     for job, _ in jobs.values():
         job.cancel()
-        job.wait(60)
+        job.wait(PATIENCE)
     assert batches["noisy"] > 1.5 * batches["quiet"], batches
 
 
@@ -182,7 +182,7 @@ def test_a_service_that_is_away_and_a_worker_that_is_killed_cost_no_more_than_th
         os.kill(worker_of(job.id, rank=1), signal.SIGKILL)
         service.until_job(job, lambda view: view.attempts == 2 and view.state == "running", "it is tried again")
         records.pace(0)
-        final = job.wait(120)
+        final = job.wait(PATIENCE)
         assert final.succeeded, service.log_of(job)
         assert final.failures == 1
         by_number = {step["number"]: step for step in records.records()}

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List
 
 import pytest
-from workers import Run, wait_for
+from workers import PATIENCE_SECONDS, Run, wait_for
 
 pytest.importorskip("torch")
 
@@ -98,7 +98,7 @@ def test_workers_come_and_go_while_the_others_stay(run: Run, undisturbed: List[D
     run.await_records(5)
     run.resize(stay=[0], join=0)
     run.await_done()
-    assert run.members[1].wait(30) == 143
+    assert run.members[1].wait(PATIENCE_SECONDS) == 143
     run.await_records(len(run.records()) + 4)
     # Newcomers take their time to import, which must not be the end of the training.
     run.pace(HOLD).resize(stay=[0], join=2)
@@ -108,7 +108,7 @@ def test_workers_come_and_go_while_the_others_stay(run: Run, undisturbed: List[D
     # The first worker may be the one that goes.
     run.resize(stay=[2, 3], join=0)
     run.await_done()
-    assert run.members[0].wait(30) == 143
+    assert run.members[0].wait(PATIENCE_SECONDS) == 143
     assert run.wait() == [143, 143, 0, 0], run.output()
     assert_same_steps(run.records(), undisturbed)
     assert_every_example_once_a_pass(run)
@@ -122,7 +122,7 @@ def test_a_resize_that_is_withdrawn_disturbs_nobody(run: Run, undisturbed: List[
     run.await_records(3)
     (run.directory / "gang" / "verdict.2").write_text("withdrawn")
     run.resize(stay=[0], join=1)
-    codes = [run.members[0].wait(60)]
+    codes = [run.members[0].wait(PATIENCE_SECONDS)]
     run.kill()
     assert codes == [0], run.output()
     assert_same_steps(run.records(), undisturbed)
