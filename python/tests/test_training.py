@@ -94,7 +94,7 @@ def test_batches_that_were_loaded_ahead_are_not_lost_by_a_stop(run: Run, undistu
 
 
 def test_workers_come_and_go_while_the_others_stay(run: Run, undisturbed: List[Dict[str, Any]]) -> None:
-    run.pace(0.05).start(2)
+    run.pace(0.5).start(2)
     run.await_records(5)
     run.resize(stay=[0], join=0)
     run.await_done()
