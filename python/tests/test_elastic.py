@@ -9,7 +9,7 @@ import statistics
 import sys
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List
+from typing import Any, Callable, Dict, Iterator, List, Tuple
 
 import pytest
 from conftest import PATIENCE, PYTHON_FOLDER, Service, serving
@@ -216,15 +216,20 @@ def test_jobs_find_the_kind_that_suits_them_and_stay_there(tmp_path: Path) -> No
                 env={"PYTHONPATH": str(PYTHON_FOLDER / "src"), "TEST_DIRECTORY": str(tmp_path)},
             )
             service.until_job(jobs[name], on_kind(first_kind), f"{name} begins on the {first_kind} device")
-        suited = {"parallel": on_kind("wide"), "serial": on_kind("fast")}
-        since = [time.monotonic()]
+        await_suited(service, [(jobs["parallel"], on_kind("wide")), (jobs["serial"], on_kind("fast"))])
 
-        def have_stayed() -> bool:
-            if not all(suited[name](job.view()) for name, job in jobs.items()):
-                since[0] = time.monotonic()
-            return time.monotonic() - since[0] > 20.0
 
-        service.until(have_stayed, "each has had the kind that suits it for 20 seconds")
+def await_suited(service: Service, wanted: List[Tuple[JobHandle, Callable[[JobView], bool]]]) -> None:
+    """Until each of the jobs has been as it should be for 20 seconds."""
+    since = time.monotonic()
+
+    def have_stayed() -> bool:
+        nonlocal since
+        if not all(suits(job.view()) for job, suits in wanted):
+            since = time.monotonic()
+        return time.monotonic() - since > 20.0
+
+    service.until(have_stayed, "each has the kind that suits it, and has had it for 20 seconds")
 
 
 def on_kind(kind: str) -> Callable[[JobView], bool]:
