@@ -90,6 +90,18 @@ class Gradients:
         """When the last gradients of this worker were ready to be exchanged, by ``time.perf_counter``."""
         return self._ready_at
 
+    def complete(self, loss_scale: float) -> None:
+        """Brings back what was kept of parameters that the last pass did not use, to gradients that are unscaled."""
+        if self._kept and self._workers > 1:
+            raise RuntimeError(
+                f"{len(self._kept)} parameters were used by some passes of a step and not by its last one, which "
+                "several workers cannot exchange: use every parameter in every pass, or submit the job with one worker"
+            )
+        for parameter, kept in self._kept.items():
+            unscaled = kept / loss_scale
+            parameter.grad = unscaled if parameter.grad is None else parameter.grad + unscaled
+        self._kept = {}
+
     def squares(self, loss_scale: float) -> Tuple[List[float], List[float]]:
         """For each group, the squared norms of this worker's parts of the step, added up, and the squared norm of the
         gradient of the whole step, as it was before the user's loop did anything to it. Of steps with several parts."""

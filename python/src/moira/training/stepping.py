@@ -138,6 +138,7 @@ class Stepper:
         assert self._share is not None
         if self._workers > 1:
             self.exchanged_for = time.perf_counter() - self._gradients.ready_at()
+        self._gradients.complete(self._loss_scale)
         scale = self._share.size / self._designed
         if self._measures:
             self._measure(self._workers * len(self._share.passes), scale)
