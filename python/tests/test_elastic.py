@@ -146,6 +146,7 @@ def test_with_an_adaptive_batch_the_end_is_as_good_as_undisturbed(service: Servi
     assert abs(final - mean) <= 3 * deviation, f"{final} against {mean} ± {deviation}"
 
 
+@pytest.mark.alone
 def test_more_gradient_noise_leads_to_a_larger_batch(service: Service, tmp_path: Path) -> None:
     """Two jobs alike but for noise that is added to the gradients of one."""
     batches = {}
@@ -202,6 +203,7 @@ def worker_of(job: str, rank: int) -> int:
     raise AssertionError(f"job {job} has no worker {rank}")
 
 
+@pytest.mark.alone
 def test_jobs_find_the_kind_that_suits_them_and_stay_there(tmp_path: Path) -> None:
     """One job uses all the cores it gets, the other one core. They begin the wrong way round."""
     for service in serving("", TWO_KINDS):

@@ -10,6 +10,8 @@ from typing import Any, Dict, Iterator, List
 import pytest
 from workers import PATIENCE_SECONDS, Run, wait_for
 
+import moira
+
 pytest.importorskip("torch")
 
 LOOP = Path(__file__).parent / "loop.py"
@@ -30,6 +32,10 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> List[Dict[str, Any]
     found = Run(tmp_path_factory.mktemp("undisturbed"), LOOP).start(1)
     assert found.wait() == [0], found.output()
     return found.records()
+
+
+def test_every_name_of_the_package_can_be_had() -> None:
+    assert [name for name in moira.__all__ if getattr(moira, name, None) is None] == []
 
 
 def assert_same_steps(found: List[Dict[str, Any]], expected: List[Dict[str, Any]]) -> None:

@@ -159,7 +159,7 @@ impl Measured<'_> {
                 },
                 StepTimes::Measured(_) | StepTimes::Fitted(_) => {
                     let rows = self.rows(name, table)?;
-                    let step = perf::fit(&rows);
+                    let step = perf::fit(&rows, perf::Search::AsPublished);
                     Steps::Fitted { theta: parameters(&step), loss: perf::loss(&step, &rows) }
                 }
             };

@@ -31,7 +31,7 @@ pub(crate) fn run(data: &Path, checks: &mut Checks) -> Result<()> {
     let mut tables = Vec::new();
     for (model, kind, stated) in STATED {
         let observations = read(&data.join(format!("sia/traces/{model}/placements-{kind}.csv")))?;
-        let reached = perf::loss(&perf::fit(&observations), &observations);
+        let reached = perf::loss(&perf::fit(&observations, perf::Search::AsPublished), &observations);
         checks.near(&format!("fit: {model} on {kind}, loss [millionths]"), 1e6 * reached, 1e6 * stated, TOLERANCE);
         tables.push(observations);
     }
@@ -82,7 +82,7 @@ fn micros_of_ten(tables: &[Vec<Observation>]) -> f64 {
     let started = Instant::now();
     for _ in 0..TIMES {
         for sample in &samples {
-            std::hint::black_box(perf::fit(sample));
+            std::hint::black_box(perf::fit(sample, perf::Search::AsPublished));
         }
     }
     started.elapsed().as_secs_f64() * 1e6 / f64::from(TIMES) / samples.len() as f64

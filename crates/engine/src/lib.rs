@@ -16,7 +16,7 @@ mod tenants;
 use std::sync::Arc;
 
 use cluster::{ClaimId, Cluster, QueueTree, Span, Time};
-use perf::Truth;
+use perf::{Search, Truth};
 use plan::{FailureCause, Outcome, Policy};
 
 pub use command::Command;
@@ -46,6 +46,8 @@ pub struct Settings {
     pub rest: Span,
     /// A running job changes its batch if that promises so many times its present goodput; 0 is always the best batch.
     pub worth_retuning: f64,
+    /// How models of step times are searched for.
+    pub search: Search,
     /// How long a run has to change its workers in place; nothing in a world where none can, and none is told to.
     pub resize_within: Option<Span>,
     /// Check everything held after every plan, not only what the plan touches.
@@ -68,6 +70,7 @@ impl Default for Settings {
             grace: Span::from_minutes(5),
             rest: Span::ZERO,
             worth_retuning: 1.05,
+            search: Search::Thorough,
             resize_within: None,
             whole_checks: false,
         }
@@ -179,7 +182,13 @@ impl Engine {
     /// Fits models to what was reported, and lets the jobs that reported go on with the batch that is best by them.
     fn learn(&mut self, now: Time, reported: &[ClaimId], events: &mut Vec<Event>) {
         while let Some((claim, kind)) = self.state.next_fit() {
-            let step = self.state.books().claim(claim).learned.refit(kind).expect("what was reported was seen");
+            let step = self
+                .state
+                .books()
+                .claim(claim)
+                .learned
+                .refit(kind, self.settings.search)
+                .expect("what was reported was seen");
             self.record(now, Event::Refitted { claim, kind, step }, events);
         }
         for &id in reported {

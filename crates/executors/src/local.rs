@@ -96,11 +96,10 @@ impl Local {
         &self.enforcement
     }
 
-    /// Where a worker's output is, whether the run is settled or not. Older output is in files of the same name
-    /// followed by `.1` and `.2`.
-    pub fn log_path(data_dir: &Path, run: Run, worker: u32) -> PathBuf {
-        let settled = RunDir::settled(data_dir, run);
-        if settled.exists() { settled.log(worker) } else { RunDir::of(data_dir, run).log(worker) }
+    /// Where a worker's output may be, to be tried in this order: a run that is settled moves from the first place to
+    /// the second, perhaps while somebody looks. Older output is in files of the same name followed by `.1` and `.2`.
+    pub fn log_paths(data_dir: &Path, run: Run, worker: u32) -> [PathBuf; 2] {
+        [RunDir::of(data_dir, run).log(worker), RunDir::settled(data_dir, run).log(worker)]
     }
 
     /// Where a job keeps its checkpoints, over all attempts.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::adaptation::{Adaptation, BatchRule};
 use crate::efficiency::GradientNoise;
-use crate::fit::{Observation, fit};
+use crate::fit::{Observation, Search, fit};
 use crate::goodput::{Goodput, Ladder, Tuning, capped, untuned};
 use crate::step_time::StepTime;
 
@@ -159,8 +159,8 @@ impl Learned {
     }
 
     /// The model that fits what was seen on a kind; nothing if nothing was.
-    pub fn refit(&self, kind: GpuKind) -> Option<StepTime> {
-        self.on(kind).map(|model| fit(&model.observations))
+    pub fn refit(&self, kind: GpuKind, search: Search) -> Option<StepTime> {
+        self.on(kind).map(|model| fit(&model.observations, search))
     }
 
     /// From now on this is the model on a kind that was visited.
@@ -291,7 +291,7 @@ mod tests {
         let filled = Some(full);
         assert_eq!([4, 8, 16].map(|workers| learned.tuning(&job, shape(workers))), [None, filled, filled]);
         learned.take(Some(A), &report(1, 48, 10.0));
-        learned.adopt(A, learned.refit(A).unwrap());
+        learned.adopt(A, learned.refit(A, Search::Thorough).unwrap());
         assert_eq!(learned.tuning(&job, shape(8)), filled, "with a model as without");
         let goodput = |workers| learned.goodput(&job, shape(workers), full).unwrap();
         assert!((goodput(16) / goodput(8) - 2.0).abs() < 1e-3, "one replica {}, two {}", goodput(8), goodput(16));
@@ -301,7 +301,7 @@ mod tests {
     fn with_a_model_and_much_noise_a_job_grows_its_batch() {
         let mut learned = Learned::default();
         learned.take(Some(A), &report(1, 128, 0.1));
-        learned.adopt(A, learned.refit(A).unwrap());
+        learned.adopt(A, learned.refit(A, Search::Thorough).unwrap());
         learned.noise = GradientNoise { sqr: 1.0, var: 1000.0 };
         let tuned = adaptation(BatchRule::Tuned { asked: None });
         assert!(learned.tuning(&tuned, shape(1)).unwrap().total(1) > 1024);

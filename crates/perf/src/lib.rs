@@ -22,7 +22,7 @@ pub use adaptation::{Adaptation, BatchRule, KindLimits, ShapeLimit};
 pub use course::{Course, Piece, StepRow, StepTables, StepTimes, spread_evenly};
 pub use curve::Curve;
 pub use efficiency::{GradientNoise, progress_of_epochs};
-pub use fit::{Observation, fit, loss};
+pub use fit::{Observation, Search, fit, loss};
 pub use goodput::{BatchLimits, Goodput, Ladder, Tuned, Tuning, capped, should_switch, untuned};
 pub use learned::{Interruption, KindModel, Learned, StepReport};
 pub use learning_rate::LearningRateRule;

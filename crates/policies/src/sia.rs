@@ -63,22 +63,13 @@ pub struct Sia {
     parity: bool,
     /// How fast a job is thought to be on kinds it knows nothing of, compared with the kind it knows.
     explore: f64,
-    /// Who goes first among jobs that are the same to the program.
-    others: Others,
+    /// The queues by whose order jobs that are the same to the program take turns; nothing if they come as they come.
+    turns: Option<Vec<GpuTime>>,
     autoscaler: Option<Autoscaler>,
     fleet: Fleet,
     /// The offers of each claim, as long as nothing changes them.
     menus: BTreeMap<ClaimId, Priced>,
 }
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Others {
-    AsTheyCome,
-    LeastAttained,
-}
-
-/// The thresholds of Tiresias' queues, as in `tiresias.rs`.
-const QUEUES: [GpuTime; 2] = [GpuTime::from_gpu_secs(3250), GpuTime::from_gpu_secs(7200)];
 
 #[derive(Debug)]
 struct Priced {
@@ -138,13 +129,15 @@ impl Sia {
             return Err(bad_value("lambda", expected, config.text("lambda")?));
         }
         let (round, parity) = (config.round("round")?, config.switch("parity")?);
-        let others =
-            config.choice("others", &[("program", Others::AsTheyCome), ("tiresias", Others::LeastAttained)])?;
+        let turns = match config.choice("others", &[("program", None), ("tiresias", Some("tiresias"))])? {
+            Some(name) => Some(PolicyConfig::named(name).thresholds("thresholds")?),
+            None => None,
+        };
         let autoscaler = Autoscaler::build(config)?;
         let explore = config.number("explore", 1.0)?;
         Ok(Sia {
             explore,
-            others,
+            turns,
             power,
             idle_cost,
             round,
@@ -167,8 +160,8 @@ impl Sia {
         let chosen = pins.iter().zip(&solution.chosen).zip(&costs);
         let chosen = chosen.map(|((pin, chosen), costs)| pin.or_else(|| chosen.map(|index| costs[index as usize].0)));
         let mut chosen: Vec<Option<Shape>> = chosen.collect();
-        if self.others == Others::LeastAttained {
-            deal_by_service(snapshot, &claims, &pins, &mut chosen);
+        if let Some(queues) = &self.turns {
+            deal_by_service(snapshot, queues, &claims, &pins, &mut chosen);
         }
         let pinned: f64 =
             claims.iter().zip(&pins).zip(&costs).map(|((claim, pin), costs)| pin_cost(claim, *pin, costs)).sum();
@@ -346,7 +339,13 @@ impl Sia {
 
 /// Deals what the program gave to claims that are the same to it among them anew: to those of higher priority first, then
 /// to those in the first of Tiresias' queues, then to who runs, then to who came first. Who just began is left in peace.
-fn deal_by_service(snapshot: &Snapshot<'_>, claims: &[&Claim], pins: &[Option<Shape>], chosen: &mut [Option<Shape>]) {
+fn deal_by_service(
+    snapshot: &Snapshot<'_>,
+    queues: &[GpuTime],
+    claims: &[&Claim],
+    pins: &[Option<Shape>],
+    chosen: &mut [Option<Shape>],
+) {
     let mut alike: BTreeMap<ClassId, Vec<usize>> = BTreeMap::new();
     for (index, claim) in claims.iter().enumerate() {
         if pins[index].is_none() && claim.speed.adaptation.is_none() {
@@ -356,7 +355,7 @@ fn deal_by_service(snapshot: &Snapshot<'_>, claims: &[&Claim], pins: &[Option<Sh
     let turn = |&index: &usize| {
         let claim = claims[index];
         let attained = claim.attained(snapshot.now);
-        let queue = QUEUES.partition_point(|&threshold| threshold <= attained);
+        let queue = queues.partition_point(|&threshold| threshold <= attained);
         let in_peace = claim.target.is_some() && is_settling(snapshot, claim);
         (!in_peace, Reverse(claim.priority), queue, claim.target.is_none(), claim.submitted, claim.id)
     };

@@ -1,12 +1,13 @@
 //! One step of the service: everything pending goes in, facts and answers come out. It reads no clock and does no IO, so
 //! that a test can drive it by hand; the journal and the executor are the caller's affair.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use api::{JobId, Problem, ProgressReply, ProgressReport, RestartKind, RestartReport};
+use api::{FieldFault, JobId, JobRequest, Problem, ProgressReply, ProgressReport, RestartKind, RestartReport, Scene};
 use cluster::{ClaimId, JobSpec, NodeId, Run, Span, Time};
 use engine::{Engine, Event, Input, Refusal, Request, State};
-use executors::{Ending, News, Program};
+use executors::{Account, Ending, Limits, News, Program};
 use perf::{GradientNoise, Interruption, Observation, Speed, StepReport};
 use plan::{FailureCause, Phase};
 use policies::PolicyConfig;
@@ -41,10 +42,42 @@ pub enum Ask {
 pub struct Submission {
     pub spec: Arc<JobSpec>,
     pub speed: Arc<Speed>,
-    pub request: api::JobRequest,
+    pub request: JobRequest,
     pub program: Program,
     pub key: Option<String>,
     pub array: Option<Array>,
+}
+
+impl Submission {
+    /// From what was asked for to what the core and the executor understand. It runs as `account`, or as the service.
+    pub fn of(
+        request: JobRequest,
+        scene: &Scene<'_>,
+        account: Option<Account>,
+        key: Option<String>,
+    ) -> Result<Submission, Problem> {
+        let built = request.build(scene)?;
+        let spec =
+            built.draft.build().map_err(|invalid| FieldFault::new(invalid.field.clone(), invalid.to_string()))?;
+        let home = account.as_ref().map_or_else(|| PathBuf::from("/"), |account| account.home.clone());
+        let program = Program {
+            command: request.command.argv(),
+            workdir: request.workdir.as_ref().map_or(home, PathBuf::from),
+            env: request.env.clone(),
+            account,
+            limits: Limits {
+                address_space: None,
+                open_files: request.ulimits.open_files,
+                processes: request.ulimits.processes,
+                core_file: request.ulimits.core_file.map(|size| size.bytes().get()),
+            },
+            notice: request.checkpoint.notice.map_or(Span::ZERO, api::Duration::span),
+            job_name: request.display_name(),
+            queue: scene.queues.queue(spec.queue).name.to_string(),
+        };
+        let array = request.array.map(|array| Array { indices: array.tasks().collect(), at_once: array.at_once });
+        Ok(Submission { spec: Arc::new(spec), speed: Arc::new(built.speed), request, program, key, array })
+    }
 }
 
 /// What came of it.
@@ -499,9 +532,8 @@ fn claim_that_may_end(event: &Event) -> Option<ClaimId> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use api::{JobRequest, Scene};
-    use cluster::{ClusterDraft, Span};
-    use executors::{Exit, Limits};
+    use cluster::ClusterDraft;
+    use executors::Exit;
 
     /// A job of one worker on a cluster of one device, running since its first second.
     fn running() -> (Core, Run) {
@@ -521,25 +553,7 @@ mod tests {
             expected: None,
             claims_of: &|_| None,
         };
-        let built = request.build(&scene).unwrap();
-        let program = Program {
-            command: request.command.argv(),
-            workdir: "/".into(),
-            env: request.env.clone(),
-            account: None,
-            limits: Limits::default(),
-            notice: Span::ZERO,
-            job_name: "train".into(),
-            queue: "root".into(),
-        };
-        let submission = Submission {
-            spec: Arc::new(built.draft.build().unwrap()),
-            speed: Arc::new(built.speed),
-            request,
-            program,
-            key: None,
-            array: None,
-        };
+        let submission = Submission::of(request, &scene, None, None).unwrap();
         core.step(Time::from_secs(1), vec![(caller, Ask::Submit(Box::new(submission)))], Vec::new());
         let run = Run { claim: ClaimId(0), attempt: 1 };
         core.step(Time::from_secs(2), Vec::new(), vec![News::Started { run }]);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cluster::{ClaimId, Cluster, GpuKind, Invalid, QueueTree, Span, Time};
 use engine::{Event, Settings};
-use perf::TrueJob;
+use perf::{Search, TrueJob};
 use policies::{ConfigError, PolicyConfig};
 use rayon::prelude::*;
 use report::{Figure, FigureFold, Fold, Identity, Report, RunReport};
@@ -40,7 +40,7 @@ pub enum ExperimentError {
 pub(crate) fn settings(config: &PolicyConfig) -> Settings {
     let usual = Settings::default();
     // The jobs of Pollux' and Sia's simulators always take the best batch they know of.
-    if config.parity() { Settings { worth_retuning: 0.0, ..usual } } else { usual }
+    if config.parity() { Settings { worth_retuning: 0.0, search: Search::AsPublished, ..usual } } else { usual }
 }
 
 /// The world in which a policy runs: as given, but for what the simulator of its authors does otherwise.

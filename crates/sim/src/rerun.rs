@@ -534,13 +534,13 @@ mod tests {
         TrueJob { submitted: Time::from_secs(5), spec, speed, truth: Arc::new(truth) }
     }
 
-    /// The ends of jobs and the facts about them, if reports come every second.
+    /// The ends of jobs and the facts about them, if reports come every second, on two kinds of GPU.
     fn live(jobs: Vec<TrueJob>) -> (Vec<f64>, Vec<Record>) {
-        live_with(None, jobs)
+        live_on("1x2 fast, 1x4 slow", None, jobs)
     }
 
-    fn live_with(resize_within: Option<Span>, jobs: Vec<TrueJob>) -> (Vec<f64>, Vec<Record>) {
-        let (cluster, queues, _) = two_kinds();
+    fn live_on(cluster: &str, resize_within: Option<Span>, jobs: Vec<TrueJob>) -> (Vec<f64>, Vec<Record>) {
+        let (cluster, queues) = ClusterDraft::parse_short(cluster).unwrap().build().unwrap();
         let report_every = Span::from_secs(1);
         let circumstances = Circumstances { report_every, resize_within, ..Circumstances::default() };
         let settings = Settings { resize_within, ..Settings::default() };
@@ -575,7 +575,7 @@ mod tests {
         };
         let jobs: Vec<TrueJob> = (0..).zip(pauses).map(resizable).collect();
         let within = Some(Span::from_secs(30));
-        let (recorded, records) = live_with(within, jobs);
+        let (recorded, records) = live_on("1x4 fast", within, jobs);
         let done = |run: &Run| records.iter().any(|record| record.event == Event::RunResized { run: *run });
         let first = Run { claim: ClaimId(0), attempt: 1 };
         assert!(done(&first), "the first makes room for the second");
@@ -584,7 +584,7 @@ mod tests {
         assert_eq!(recording.circumstances.report_every, Span::from_secs(1), "as often as was recorded");
         assert_eq!(recording.jobs[0].truth.resize, Some(pauses[0]), "the median of what it measured");
         assert!(recording.shapes[0].len() > 1, "each shape it had was seen: {:?}", recording.shapes[0]);
-        let (again, _) = live_with(recording.circumstances.resize_within, recording.jobs);
+        let (again, _) = live_on("1x4 fast", within, recording.jobs);
         for (recorded, again) in recorded.into_iter().zip(again) {
             assert!((again / recorded - 1.0).abs() < 0.15, "at first {recorded} s, then {again} s");
         }

@@ -25,7 +25,16 @@ if TYPE_CHECKING:
     from torch import nn
     from torch.utils.data import DataLoader
 
-    from moira.client import AsyncClient, Client, Problem, ServiceUnavailable
+    from moira.client import (
+        AsyncClient,
+        AsyncJobHandle,
+        Client,
+        JobHandle,
+        JobView,
+        MoiraError,
+        Problem,
+        ServiceUnavailable,
+    )
     from moira.training.scaling import AdamScale, AdaScale, Legw, Linear, Rule, SquareRoot
     from moira.training.session import Step, Training
 
@@ -34,12 +43,16 @@ __all__ = [
     "AdaScale",
     "AdamScale",
     "AsyncClient",
+    "AsyncJobHandle",
     "CheckpointError",
     "Checkpoints",
     "Client",
     "Job",
+    "JobHandle",
+    "JobView",
     "Legw",
     "Linear",
+    "MoiraError",
     "Problem",
     "ServiceUnavailable",
     "SquareRoot",
@@ -61,7 +74,11 @@ _current: Optional[Training] = None
 #: Names that are looked up where they are needed, so that importing this package stays cheap.
 _ELSEWHERE = {
     "AsyncClient": "moira.client",
+    "AsyncJobHandle": "moira.client",
     "Client": "moira.client",
+    "JobHandle": "moira.client",
+    "JobView": "moira.client",
+    "MoiraError": "moira.client",
     "Problem": "moira.client",
     "ServiceUnavailable": "moira.client",
     "AdaScale": "moira.training.scaling",

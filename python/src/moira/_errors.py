@@ -8,7 +8,7 @@ __all__ = ["MoiraError", "Problem", "ServiceUnavailable"]
 
 
 class MoiraError(Exception):
-    """Everything that this package raises of its own accord."""
+    """What the client raises of its own accord."""
 
 
 class Problem(MoiraError):

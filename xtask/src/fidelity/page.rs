@@ -58,15 +58,19 @@ fn machine(repetitions: &[Repetition]) -> String {
 fn goals(repetitions: &[Repetition], untried: &[Untried]) -> String {
     let verdict = |reached: bool| if reached { "reached" } else { "**not reached**" };
     let mean = median(repetitions.iter().map(Repetition::error_of_mean));
+    let with_devices = median(repetitions.iter().map(Repetition::error_with_devices));
     let share = median(repetitions.iter().map(|repetition| repetition.share_within(JOBS_WITHIN)));
     let mut text = format!(
         "| goal | median of repetitions | each | |\n|---|---|---|---|\n\
          | average completion time within {:.0} % | {} | {} | {} |\n\
+         | its part with devices | {} | {} | |\n\
          | nine jobs in ten within {:.0} % | {:.0} % of them | {} | {} |\n",
         100.0 * MEAN_WITHIN,
         percent(mean),
         each(repetitions, |repetition| percent(repetition.error_of_mean())),
         verdict(mean.abs() <= MEAN_WITHIN),
+        percent(with_devices),
+        each(repetitions, |repetition| percent(repetition.error_with_devices())),
         100.0 * JOBS_WITHIN,
         100.0 * share,
         each(repetitions, |repetition| format!("{:.0} %", 100.0 * repetition.share_within(JOBS_WITHIN))),

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result};
 use engine::{Event, Record};
-use perf::{Observation, fit};
+use perf::{Observation, Search, fit};
 
 use super::apart::median;
 use super::mix::{Program, Training};
@@ -56,7 +56,11 @@ fn of_program(program: Program, reports: &Reports) -> Vec<Prediction> {
             replicas: one.replicas,
             local_batch: one.local_batch,
             reported_secs: one.step_secs,
-            predicted_secs: fit(&others).step_secs(one.nodes, one.replicas, f64::from(one.local_batch)),
+            predicted_secs: fit(&others, Search::Thorough).step_secs(
+                one.nodes,
+                one.replicas,
+                f64::from(one.local_batch),
+            ),
         })
     };
     (0..seen.len()).filter_map(left_out).collect()

@@ -176,7 +176,7 @@ impl JobRequest {
             faults.add("workers.preferred", range);
         }
         if let Some(batch) = &self.batch {
-            check_batch(batch, faults);
+            check_batch(batch, self.workers.min, faults);
         }
         faults.unless(self.steps != Some(0), "steps", || "expected at least 1, found 0".into());
     }
@@ -223,7 +223,7 @@ impl JobRequest {
     }
 }
 
-fn check_batch(batch: &BatchRequest, faults: &mut Faults) {
+fn check_batch(batch: &BatchRequest, fewest_workers: u32, faults: &mut Faults) {
     faults.unless(batch.initial >= 1, "batch.initial", || "expected at least 1, found 0".into());
     faults.unless(batch.max >= batch.initial, "batch.max", || {
         format!("expected at least the initial {}, found {}", batch.initial, batch.max)
@@ -234,6 +234,12 @@ fn check_batch(batch: &BatchRequest, faults: &mut Faults) {
     if let Some([fewest, most]) = batch.per_gpu {
         faults.unless(1 <= fewest && fewest <= most, "batch.per_gpu", || {
             format!("expected the fewest, at least 1, and the most, found {fewest} and {most}")
+        });
+        faults.unless(fewest_workers > 1 || fewest <= batch.initial, "batch.per_gpu", || {
+            format!(
+                "a single worker has the initial {} examples: expected no more as the fewest, found {fewest}",
+                batch.initial
+            )
         });
     }
 }
@@ -429,6 +435,10 @@ mod tests {
         assert_eq!(
             fault(batch(64, 128, Some([0, 8]))),
             "batch.per_gpu: expected the fewest, at least 1, and the most, found 0 and 8"
+        );
+        assert_eq!(
+            fault(batch(64, 256, Some([128, 128]))),
+            "batch.per_gpu: a single worker has the initial 64 examples: expected no more as the fewest, found 128"
         );
         assert_eq!(fault(|job| job.priority = 1001), "priority: expected from -1000 to 1000, found 1001");
         assert_eq!(fault(|job| job.weight = Some(0.0)), "weight: expected a number from 0.001 to 1000, found 0");

@@ -98,7 +98,8 @@ impl Bench {
     }
 
     pub(crate) fn log(&self, worker: u32) -> String {
-        fs::read_to_string(Local::log_path(self.data.path(), RUN, worker)).unwrap_or_default()
+        let places = Local::log_paths(self.data.path(), RUN, worker);
+        places.iter().find_map(|path| fs::read_to_string(path).ok()).unwrap_or_default()
     }
 
     /// Waits until the job has written this file, and returns what is in it.

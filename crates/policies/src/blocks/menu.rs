@@ -271,7 +271,7 @@ fn as_asked(snapshot: &Snapshot<'_>, claim: &Claim, fleet: &Fleet, workers: u32)
 mod tests {
     use super::*;
     use cluster::{BatchRange, ClusterDraft, JobDraft, Span, Time, WorkerRange};
-    use perf::{Observation, Speed, StepReport};
+    use perf::{Observation, Search, Speed, StepReport};
     use plan::{Books, Budgets, Changed};
     use std::sync::Arc;
 
@@ -327,7 +327,7 @@ mod tests {
         for &secs in steps {
             let seen = Observation { nodes: 1, replicas: 1, local_batch: 48, accumulation_secs: secs, step_secs: secs };
             learned.take(Some(GpuKind(1)), &StepReport { steps: Some(seen), ..StepReport::default() });
-            learned.adopt(GpuKind(1), learned.refit(GpuKind(1)).unwrap());
+            learned.adopt(GpuKind(1), learned.refit(GpuKind(1), Search::Thorough).unwrap());
         }
         let offers = offers(&snapshot, &claim, &Fleet::of(&snapshot), manner);
         offers

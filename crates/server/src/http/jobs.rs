@@ -1,6 +1,5 @@
 //! Jobs: submitted, listed, shown, changed, explained.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use cluster::ClaimId;
-use executors::{Account, Limits, Program};
+use executors::Account;
 use nix::unistd::{Uid, User, geteuid};
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -22,7 +21,7 @@ use super::Door;
 use super::errors::{Body, Failure, Named, Query, Refusal, Refusals, text_of};
 use super::peer::By;
 use crate::core::{Ask, Done, Submission, no_job};
-use crate::fact::{Acceptance, Array, Caller};
+use crate::fact::{Acceptance, Caller};
 use crate::replica::Shown;
 use crate::{explain as why, views};
 
@@ -145,12 +144,11 @@ fn key_of(headers: &HeaderMap) -> Result<Option<String>, Failure> {
     text.map(|key| Some(key.to_string())).ok_or_else(|| Failure(Problem::from(fault())))
 }
 
-/// From what was asked for to what the core and the executor understand.
+/// What was asked for, by whom and in the cluster as it is.
 fn examine(door: &Door, caller: &Caller, request: JobRequest, key: Option<String>) -> Result<Submission, Problem> {
     let shown = door.service.replica.read();
     let books = shown.state.books();
-    let name = request.display_name();
-    let expected = books.history().expected(&caller.name.as_str().into(), &name.as_str().into());
+    let expected = books.history().expected(&caller.name.as_str().into(), &request.display_name().as_str().into());
     let claims_of = |id: JobId| shown.ledger.claims(id).map(|claims| claims.map(ClaimId).collect());
     let scene = Scene {
         cluster: &books.cluster,
@@ -161,27 +159,7 @@ fn examine(door: &Door, caller: &Caller, request: JobRequest, key: Option<String
         expected,
         claims_of: &claims_of,
     };
-    let built = request.build(&scene)?;
-    let spec = built.draft.build().map_err(|invalid| FieldFault::new(invalid.field.clone(), invalid.to_string()))?;
-    let account = account_of(caller)?;
-    let home = account.as_ref().map_or_else(|| PathBuf::from("/"), |account| account.home.clone());
-    let program = Program {
-        command: request.command.argv(),
-        workdir: request.workdir.as_ref().map_or(home, PathBuf::from),
-        env: request.env.clone(),
-        account,
-        limits: Limits {
-            address_space: None,
-            open_files: request.ulimits.open_files,
-            processes: request.ulimits.processes,
-            core_file: request.ulimits.core_file.map(|size| size.bytes().get()),
-        },
-        notice: request.checkpoint.notice.map_or(cluster::Span::ZERO, api::Duration::span),
-        job_name: name,
-        queue: books.queues.queue(spec.queue).name.to_string(),
-    };
-    let array = request.array.map(|array| Array { indices: array.tasks().collect(), at_once: array.at_once });
-    Ok(Submission { spec: Arc::new(spec), speed: Arc::new(built.speed), request, program, key, array })
+    Submission::of(request, &scene, account_of(caller)?, key)
 }
 
 /// Whom to run as: the caller, if the service may; itself, if that is the caller.

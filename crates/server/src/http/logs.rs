@@ -1,7 +1,6 @@
 //! What a job's workers wrote, as it is or as it comes.
 
 use std::io::SeekFrom;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use api::{FieldFault, JobId, Problem};
@@ -124,19 +123,27 @@ impl Following {
         (claim.progress.launches, !claim.is_live())
     }
 
-    /// Where the log is: of a run that has ended, or of one that has not.
-    fn path(&self, attempt: u32) -> PathBuf {
-        Local::log_path(&self.door.service.data_dir, Run { claim: self.claim, attempt }, self.worker)
+    /// The log of a run that goes on, has ended, or is just being put away; nothing if nothing was written yet.
+    async fn open(&self, attempt: u32) -> Option<File> {
+        let run = Run { claim: self.claim, attempt };
+        for path in Local::log_paths(&self.door.service.data_dir, run, self.worker) {
+            if let Ok(file) = File::open(path).await {
+                return Some(file);
+            }
+        }
+        None
     }
 
     async fn length(&self, attempt: u32) -> u64 {
-        tokio::fs::metadata(self.path(attempt)).await.map_or(0, |file| file.len())
+        match self.open(attempt).await {
+            Some(file) => file.metadata().await.map_or(0, |file| file.len()),
+            None => 0,
+        }
     }
 
     /// Sends what there is behind a place; an error if nobody listens any more.
     async fn send_from(&self, attempt: u32, position: u64) -> Result<u64, ()> {
-        // A log that is not there has nothing in it yet.
-        let Ok(mut file) = File::open(self.path(attempt)).await else { return Ok(0) };
+        let Some(mut file) = self.open(attempt).await else { return Ok(0) };
         if file.seek(SeekFrom::Start(position)).await.is_err() {
             return Ok(0);
         }

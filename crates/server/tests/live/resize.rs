@@ -1,8 +1,6 @@
 //! A run that can change its workers is not stopped to make room: it is told to, and what it lets go of is given away
 //! once it has.
 
-use std::sync::Arc;
-
 use api::{BatchRequest, JobId, JobRequest, JobView, Scene, WorkersRequest};
 use cluster::{ClaimId, ClusterDraft, Run, Span, Time};
 use executors::{News, Sighting, Stage, WorkerPlace};
@@ -11,7 +9,7 @@ use server::{Caller, Clock, Inbox, Live, explain, views};
 use sim::Setup;
 use tokio::sync::oneshot;
 
-use crate::harness::{Scripted, Told, ToldList, program, service};
+use crate::harness::{Scripted, Told, ToldList, service};
 
 const FIRST: Run = Run { claim: ClaimId(0), attempt: 1 };
 const SECOND: Run = Run { claim: ClaimId(1), attempt: 1 };
@@ -59,9 +57,7 @@ impl Bench {
             expected: None,
             claims_of: &|_| None,
         };
-        let built = request.build(&scene).unwrap();
-        let (spec, speed) = (Arc::new(built.draft.build().unwrap()), Arc::new(built.speed));
-        let submission = Submission { spec, speed, request, program: program(), key: None, array: None };
+        let submission = Submission::of(request, &scene, None, None).unwrap();
         let caller = Caller { uid: 1, name: "ada".into(), is_admin: false };
         let (reply, _) = oneshot::channel();
         self.second += 1;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use cluster::{Bytes, Cluster, GpuKind, JobDraft, JobSpec, Run, Shape, Span, Time};
 use perf::{
-    Course, Interruption, KindLimits, Learned, Observation, Rates, Situation, Speed, StepReport, StepTime, StepTimes,
-    TrueJob, Truth, Tuning, fit, spread_evenly,
+    Course, Interruption, KindLimits, Learned, Observation, Rates, Search, Situation, Speed, StepReport, StepTime,
+    StepTimes, TrueJob, Truth, Tuning, fit, spread_evenly,
 };
 use plan::Allotment;
 use world::useful_share;
@@ -399,7 +399,7 @@ impl Seen {
     fn step_times(&self, limits: &KindLimits, kinds: &KindSpeeds, pace: Pace) -> Option<StepTimes> {
         let seen = self.means_on(limits.kind);
         if pace == Pace::Modelled && !seen.is_empty() {
-            return Some(StepTimes::Fitted(fit(&seen)));
+            return Some(StepTimes::Fitted(fit(&seen, Search::Thorough)));
         }
         if let Some(step) = self.learned.step_time(limits.kind) {
             return Some(StepTimes::Fitted(*step));

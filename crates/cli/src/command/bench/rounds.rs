@@ -1,14 +1,13 @@
 //! What a step of the live core costs in which the policy is asked, with thousands of jobs and nobody really started:
 //! whatever is launched is up at once, and whatever is told to stop has stopped.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
 use api::{BatchRequest, JobRequest, Noise, ProgressReport, Scene, WorkersRequest};
 use cluster::{ClusterDraft, Run, Span, Time};
 use engine::{Command, Engine, Event, Settings};
-use executors::{Ending, Exit, Limits, News, Program};
+use executors::{Ending, Exit, News};
 use policies::PolicyConfig;
 use server::core::{Ask, Core, Submission};
 use server::{Caller, Fact, Ledger};
@@ -98,26 +97,8 @@ impl Crowd {
             expected: None,
             claims_of: &|_| None,
         };
-        let built = request.build(&scene).map_err(Failure::usage)?;
-        let spec = built.draft.build().map_err(Failure::usage)?;
-        let program = Program {
-            command: request.command.argv(),
-            workdir: "/".into(),
-            env: request.env.clone(),
-            account: None,
-            limits: Limits::default(),
-            notice: Span::ZERO,
-            job_name: request.display_name(),
-            queue: "root".into(),
-        };
-        Ok(Ask::Submit(Box::new(Submission {
-            spec: Arc::new(spec),
-            speed: Arc::new(built.speed),
-            request,
-            program,
-            key: None,
-            array: None,
-        })))
+        let submission = Submission::of(request, &scene, None, None).map_err(Failure::usage)?;
+        Ok(Ask::Submit(Box::new(submission)))
     }
 
     /// Everybody runs once, says how fast it is, and makes room for the next: then all have models of their own, as the
