@@ -2,21 +2,21 @@
 
     python tools/overhead.py [--rounds N]
 
-The three train copies of the same model in one process and thread, some steps each in turn. What is compared is the
-processor time of a step, which other load on the machine touches little: the median over all turns of their means.
+The three train copies of the same model in one process and thread, some steps each in turn, in another order each time.
+What is compared is the processor time of a step, within a turn, since the speed of a machine changes: the median over
+all turns, and between which ratios the middle half of them lies.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 import statistics
 import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Callable, Dict, Iterator, List
+from typing import Dict, Generator, List
 
 import torch
 from torch import nn
@@ -28,21 +28,22 @@ from moira.training.session import Training
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples"))
 from language_model import Sentences, Transformer, surprise
 
-BATCH, STEPS_IN_TURN = 16, 16
+#: Whole steps make a pass over the data, whichever number of passes they have.
+BATCH, SENTENCES = 16, 2048
+#: As many as there are from one measurement of noise to the next, once training has gone on for a while.
+STEPS_IN_TURN = 8
 #: Turns that are not counted: at first the noise is measured in every step.
-BEGINNING = 5
+BEGINNING = 10
 
 
-def plain(passes: int) -> Iterator[None]:
+def plain(passes: int) -> Generator[None, None, None]:
     """The loop as it is without Moira, with as many passes a step."""
     torch.manual_seed(0)
-    model, data = Transformer(64, 2), DataLoader(Sentences(2000, seed=1), batch_size=BATCH, shuffle=True)
+    model, data = Transformer(64, 2), DataLoader(Sentences(SENTENCES, seed=1), batch_size=BATCH, shuffle=True)
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
     number = 0
     while True:
         for text in data:
-            if len(text) < BATCH:
-                continue
             if number % passes == 0:
                 optimizer.zero_grad()
             loss = surprise(model, text) / passes
@@ -53,7 +54,7 @@ def plain(passes: int) -> Iterator[None]:
                 yield
 
 
-def managed(passes: int, measures: bool, directory: Path) -> Iterator[None]:
+def managed(passes: int, measures: bool, directory: Path) -> Generator[None, None, None]:
     """The same under the SDK."""
     torch.manual_seed(0)
     progress = directory / f"progress-{measures}"
@@ -69,7 +70,7 @@ def managed(passes: int, measures: bool, directory: Path) -> Iterator[None]:
     training = Training(Job(said), None, 0)
     model: nn.Module = Transformer(64, 2)
     optimizer: torch.optim.Optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
-    data = DataLoader(Sentences(2000, seed=1), batch_size=BATCH, shuffle=True)
+    data = DataLoader(Sentences(SENTENCES, seed=1), batch_size=BATCH, shuffle=True)
     model, optimizer, data = training.wrap(model, optimizer, data, measure_noise=measures)
     made = 0
     for _ in training.epochs(1_000_000):
@@ -80,42 +81,46 @@ def managed(passes: int, measures: bool, directory: Path) -> Iterator[None]:
             optimizer.step()
             training.report(loss=loss)
             made += 1
-            if made % passes == 0 and len(text) == BATCH:
+            if made % passes == 0:
                 yield
+
+
+def compared(passes: int, rounds: int, folder: Path) -> Dict[str, List[float]]:
+    """Seconds of a step of each way, turn by turn."""
+    ways = {"plain": plain(passes), "SDK": managed(passes, False, folder), "noise": managed(passes, True, folder)}
+    times: Dict[str, List[float]] = {name: [] for name in ways}
+    order = list(ways)
+    for turn in range(BEGINNING + rounds):
+        order.append(order.pop(0))
+        for name in order:
+            began = time.process_time()
+            for _ in range(STEPS_IN_TURN):
+                next(ways[name])
+            if turn >= BEGINNING:
+                times[name].append((time.process_time() - began) / STEPS_IN_TURN)
+    for steps in ways.values():
+        steps.close()
+    return times
+
+
+def overhead(times: Dict[str, List[float]], name: str) -> str:
+    ratios = [100 * (mine / plain - 1) for mine, plain in zip(times[name], times["plain"])]
+    low, middle, high = statistics.quantiles(ratios, n=4)
+    return f"{middle:+.1f} % ({low:+.1f} … {high:+.1f})"
 
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--rounds", type=int, default=30)
+    arguments.add_argument("--rounds", type=int, default=60)
     rounds = arguments.parse_args().rounds
     torch.set_num_threads(1)
     print(f"load of the machine before: {os.getloadavg()[0]:.1f}; {rounds} rounds of {STEPS_IN_TURN} steps each")
-    print(f"{'passes':>6}  {'plain':>9}  {'SDK':>17}  {'SDK with noise':>17}")
-    with tempfile.TemporaryDirectory() as directory:
-        for passes in (1, 2):
-            folder = Path(directory, str(passes))
-            folder.mkdir()
-            ways: Dict[str, Callable[[], Iterator[None]]] = {
-                "plain": lambda passes=passes: plain(passes),  # type: ignore[misc]
-                "SDK": lambda passes=passes, folder=folder: managed(passes, False, folder),  # type: ignore[misc]
-                "noise": lambda passes=passes, folder=folder: managed(passes, True, folder),  # type: ignore[misc]
-            }
-            with contextlib.ExitStack() as stack:
-                running = {name: stack.enter_context(contextlib.closing(way())) for name, way in ways.items()}  # type: ignore[type-var]
-                times: Dict[str, List[float]] = {name: [] for name in ways}
-                for turn in range(BEGINNING + rounds):
-                    for name, steps in running.items():
-                        began = time.process_time()
-                        for _ in range(STEPS_IN_TURN):
-                            next(steps)
-                        if turn >= BEGINNING:
-                            times[name].append((time.process_time() - began) / STEPS_IN_TURN)
-            medians = {name: statistics.median(taken) for name, taken in times.items()}
-            shown = [
-                f"{1e3 * medians[name]:6.2f} ms ({100 * (medians[name] / medians['plain'] - 1):+.1f} %)"
-                for name in ("SDK", "noise")
-            ]
-            print(f"{passes:>6}  {1e3 * medians['plain']:6.2f} ms  {shown[0]:>17}  {shown[1]:>17}")
+    print(f"{'passes':>6}  {'plain':>9}  {'SDK':>26}  {'SDK with noise':>26}")
+    for passes in (1, 2):
+        with tempfile.TemporaryDirectory() as folder:
+            times = compared(passes, rounds, Path(folder))
+        plain_ms = 1e3 * statistics.median(times["plain"])
+        print(f"{passes:>6}  {plain_ms:6.2f} ms  {overhead(times, 'SDK'):>26}  {overhead(times, 'noise'):>26}")
 
 
 if __name__ == "__main__":

@@ -24,11 +24,11 @@
 //! than the genetic search gets it, at a small part of the time. Either begins with what everyone holds now and not with
 //! what the last search found, so that a decision depends on the snapshot and the seed alone. A job that was restarted all
 //! its life keeps a hundredth of its worth instead of nothing, so that it is not left without GPUs that nobody else
-//! wants; what a job has measured of its restarts, and of changing its workers in place, replaces what it declared.
-//! `parity` has neither that nor costs other than 30 s. GPUs of several kinds are all alike to Pollux: a
-//! job is judged by what it learnt on the kind it is on, but its row stays on one kind. Gangs that cannot change count
-//! by their size. Jobs of several roles or with parts of GPUs get what they ask for before the others, where they fit.
-//! Queues with budgets limit the replicas of their jobs.
+//! wants; what a job has measured of its restarts, and of changing its workers in place, replaces what it declared; and
+//! models of step times are searched for from several places to the end (`perf::Search`). `parity` has none of that, nor
+//! costs other than 30 s. GPUs of several kinds are all alike to Pollux: a job is judged by what it learnt on the kind it
+//! is on, but its row stays on one kind. Gangs that cannot change count by their size. Jobs of several roles or with parts
+//! of GPUs get what they ask for before the others, where they fit. Queues with budgets limit the replicas of their jobs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -21,10 +21,11 @@
 //!
 //! Deviations. A job that can change its workers in place pays only what that costs for shapes of its kind of GPU; a
 //! measured restart replaces what was declared. Costs are not rounded to two decimals, batches are valued up to what the
-//! job allows and not up to what its user once asked for, and models are evaluated in double precision; `parity` brings
-//! back all three, as the authors' program has them. Queues with budgets are rows of the program. Jobs whose speed is declared and not learnt take part
-//! with that; gangs that cannot change compete with their size; jobs with several roles or parts of GPUs are placed where
-//! they fit. Of equally good choices the solver's is taken, which is not the one the authors' solver would take.
+//! job allows and not up to what its user once asked for, models are evaluated in double precision, and searched for from
+//! several places to the end (`perf::Search`); `parity` brings back all four, as the authors' program has them. Queues with
+//! budgets are rows of the program. Jobs whose speed is declared and not learnt take part with that; gangs that cannot
+//! change compete with their size; jobs with several roles or parts of GPUs are placed where they fit. Of equally good
+//! choices the solver's is taken, which is not the one the authors' solver would take.
 //!
 //! To the program, jobs that teach nothing and ask for the same are the same: it says how many of them run, and which
 //! ones is chance. With `others=tiresias` those of higher priority go first, then those who have attained least service,

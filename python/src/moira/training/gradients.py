@@ -13,6 +13,7 @@ from typing import Any, Dict, List, Optional, Tuple
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.autograd import Variable
 
 from moira.training.sampler import Share
 
@@ -36,8 +37,11 @@ class Gradients:
         self._weights: List[float] = [1.0]
         self._pass = 0
         self._hooks: List[Any] = []
-        self._of_pass: Dict[nn.Parameter, Tensor] = {}
+        #: Of steps with several passes: what came so far, weighed. Until the last pass the loop sees zeros instead.
         self._kept: Dict[nn.Parameter, Tensor] = {}
+        self._zeros: Dict[nn.Parameter, Tensor] = {}
+        self._hides = False
+        self._is_in_backward = False
         self._squares: List[List[Tensor]] = []
         self._mean_squares: List[List[Tensor]] = []
         self._before: Optional[List[List[Tensor]]] = None
@@ -53,26 +57,27 @@ class Gradients:
         self._measures = measures
         self._workers = workers
         self._weights = [len(examples) * workers / share.size for examples in share.passes]
-        self._squares, self._of_pass = [[] for _ in self._groups], {}
-        self._mean_squares, self._kept = [[] for _ in self._groups], {}
+        self._squares = [[] for _ in self._groups]
+        self._mean_squares = [[] for _ in self._groups]
+        self._kept, self._hides = {}, False
         self._listen(len(share.passes) > 1)
 
     def begin_pass(self, number: int) -> None:
         """The forward and backward pass of this number comes."""
-        self._measure_pass()
         self._pass = number
+        self._is_in_backward = False
 
     def exchange(self, group, bucket):  # type: ignore[no-untyped-def]
         """The hook of DistributedDataParallel: called with gradients as soon as the backward pass has them, when they
         are to be averaged over all workers. It has no annotations, since they would be compared with the classes
         themselves, and ours are text."""
         buffer: Tensor = bucket.buffer()
-        # Of several passes each gradient was measured and weighed when it came.
-        if len(self._weights) == 1:
-            if self._measures:
-                self._measure(bucket.parameters(), bucket.gradients(), self._squares)
-            if self._weights[0] != 1.0:
-                buffer.mul_(self._weights[0])
+        if self._measures:
+            self._measure(bucket.parameters(), bucket.gradients(), self._squares)
+        if self._weights[self._pass] != 1.0:
+            buffer.mul_(self._weights[self._pass])
+        if self._kept:
+            self._add_kept(bucket.parameters(), bucket.gradients())
         buffer.div_(self._workers)
         self._ready_at = time.perf_counter()
         work = dist.all_reduce(buffer, group=group, async_op=True)
@@ -91,21 +96,19 @@ class Gradients:
         return self._ready_at
 
     def complete(self, loss_scale: float) -> None:
-        """Brings back what was kept of parameters that the last pass did not use, to gradients that are unscaled."""
+        """Brings back what was kept if the last pass went without backward, to gradients that are unscaled."""
         if self._kept and self._workers > 1:
             raise RuntimeError(
-                f"{len(self._kept)} parameters were used by some passes of a step and not by its last one, which "
-                "several workers cannot exchange: use every parameter in every pass, or submit the job with one worker"
+                "optimizer.step() was called without loss.backward() for the last batch of a step, with which several "
+                "workers exchange their gradients: call it for every batch, or submit the job with one worker"
             )
         for parameter, kept in self._kept.items():
-            unscaled = kept / loss_scale
-            parameter.grad = unscaled if parameter.grad is None else parameter.grad + unscaled
+            parameter.grad = kept / loss_scale
         self._kept = {}
 
     def squares(self, loss_scale: float) -> Tuple[List[float], List[float]]:
         """For each group, the squared norms of this worker's parts of the step, added up, and the squared norm of the
         gradient of the whole step, as it was before the user's loop did anything to it. Of steps with several parts."""
-        self._measure_pass()
         return _sums(self._squares, loss_scale), _sums(self._mean_squares, loss_scale)
 
     def compare_with_before(self) -> Optional[List[List[float]]]:
@@ -137,36 +140,74 @@ class Gradients:
         self._before = None
 
     def _listen(self, several_passes: bool) -> None:
-        """With several passes each gradient is weighed and measured, and kept until the last one completes it. Before
-        that there is nothing to be seen of it, so that a loop that clips gradients clips those of the whole step."""
+        """With several passes the gradients of each are weighed, measured and kept until the last one completes them.
+        Before that there is nothing to be seen of them, so that a loop that clips gradients clips those of the whole
+        step."""
         if several_passes and not self._hooks:
-            self._hooks = [parameter.register_hook(self._on_gradient(parameter)) for parameter in self._group_of]
+            self._hooks = [parameter.register_hook(self._on_gradient) for parameter in self._group_of]
         elif not several_passes and self._hooks:
             for hook in self._hooks:
                 hook.remove()
-            self._hooks = []
+            self._hooks, self._zeros = [], {}
 
-    def _on_gradient(self, parameter: nn.Parameter) -> Any:
-        def weigh(gradient: Tensor) -> Tensor:
+    def _on_gradient(self, _: Tensor) -> None:
+        """A backward pass has a gradient, which is the first if none was heard of: it is not added to anything yet."""
+        # What is exchanged is completed then, and stays where those who exchange it expect it.
+        if self._is_in_backward or (self._is_last_pass() and self._workers > 1):
+            return
+        self._is_in_backward = True
+        self._clear()
+        # All gradients at once are quicker than one by one as they come.
+        Variable._execution_engine.queue_callback(self._after_backward)
+
+    def _is_last_pass(self) -> bool:
+        return self._pass + 1 == len(self._weights)
+
+    def _clear(self) -> None:
+        """Makes room for new gradients. What is there is either zeros of ours, or belongs to the step as well."""
+        for parameter in self._group_of:
+            there, parameter.grad = parameter.grad, None
+            if there is not None and not self._hides:
+                self._kept[parameter] = there
+        self._hides = False
+
+    def _after_backward(self) -> None:
+        self._is_in_backward = False
+        parameters = [parameter for parameter in self._group_of if parameter.grad is not None]
+        gradients = _gradients_of(parameters)
+        # There are none where gradients were asked for without being added up, as by `torch.autograd.grad`.
+        if gradients:
             if self._measures:
-                self._of_pass[parameter] = gradient
-            sum_so_far = gradient * self._weights[self._pass]
-            if parameter in self._kept:
-                sum_so_far += self._kept.pop(parameter)
-            if self._pass + 1 < len(self._weights):
-                self._kept[parameter] = sum_so_far
-                return torch.zeros_like(gradient)
-            if self._measures and self._workers == 1:
-                self._measure([parameter], [sum_so_far], self._mean_squares)
-            return sum_so_far
+                self._measure(parameters, gradients, self._squares)
+            if self._workers > 1:
+                # They may lie in the memory through which the last pass is exchanged.
+                gradients = [one.clone() for one in gradients]
+            torch._foreach_mul_(gradients, self._weights[self._pass])
+            self._add_kept(parameters, gradients)
+        self._kept.update(zip(parameters, gradients))
+        if not self._is_last_pass():
+            self._hide()
+            return
+        for parameter, kept in self._kept.items():
+            parameter.grad = kept
+        if self._measures:
+            self._measure(list(self._kept), list(self._kept.values()), self._mean_squares)
+        self._kept = {}
 
-        return weigh
+    def _hide(self) -> None:
+        """Shows zeros instead of what is kept; always the same, since memory that comes and goes is slow."""
+        for parameter, kept in self._kept.items():
+            zeros = self._zeros.get(parameter)
+            if zeros is None:
+                zeros = self._zeros[parameter] = torch.zeros_like(kept)
+            parameter.grad = zeros.zero_()
+        self._hides = True
 
-    def _measure_pass(self) -> None:
-        """All gradients of a pass at once, which is quicker than one by one as they come."""
-        if self._of_pass:
-            self._measure(list(self._of_pass), list(self._of_pass.values()), self._squares)
-            self._of_pass = {}
+    def _add_kept(self, parameters: List[nn.Parameter], gradients: List[Tensor]) -> None:
+        """Completes these gradients by what was kept of them."""
+        pairs = [(one, self._kept.pop(of)) for of, one in zip(parameters, gradients) if of in self._kept]
+        if pairs:
+            torch._foreach_add_([one for one, _ in pairs], [kept for _, kept in pairs])
 
     def _measure(self, parameters: List[nn.Parameter], gradients: List[Tensor], into: List[List[Tensor]]) -> None:
         by_group: Dict[int, List[int]] = {}
