@@ -4,9 +4,14 @@
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, Write};
 use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::JournalError;
 use crate::layout::beside;
+
+/// How long the lock of an owner that is gone may remain.
+const LINGERING: Duration = Duration::from_secs(5);
 
 /// Held as long as it lives.
 #[derive(Debug)]
@@ -22,15 +27,20 @@ impl Lock {
             .truncate(false)
             .open(&path)
             .map_err(JournalError::io("open the lock file", &path))?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                let mut pid = String::new();
-                // The name of the owner is a courtesy: not finding it does not change the answer.
-                let _ = file.read_to_string(&mut pid);
-                return Err(JournalError::InUse { path: journal.to_path_buf(), pid: pid.trim().parse().ok() });
+        let began = Instant::now();
+        loop {
+            match file.try_lock() {
+                Ok(()) => break,
+                Err(TryLockError::Error(error)) => return Err(JournalError::io("lock", &path)(error)),
+                Err(TryLockError::WouldBlock) => {}
             }
-            Err(TryLockError::Error(error)) => return Err(JournalError::io("lock", &path)(error)),
+            let pid = owner(&mut file);
+            // Of an owner that was killed, a process that was just being started has the lock for a moment longer.
+            let lingers = pid.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists());
+            if !lingers || began.elapsed() > LINGERING {
+                return Err(JournalError::InUse { path: journal.to_path_buf(), pid });
+            }
+            thread::sleep(Duration::from_millis(10));
         }
         sign(&mut file).map_err(JournalError::io("write the lock file", &path))?;
         Ok(Lock(file))
@@ -45,8 +55,51 @@ impl Drop for Lock {
     }
 }
 
+/// As it signed. A courtesy: not finding it does not change the answer.
+fn owner(file: &mut File) -> Option<u32> {
+    let mut pid = String::new();
+    file.rewind().and_then(|()| file.read_to_string(&mut pid)).ok()?;
+    pid.trim().parse().ok()
+}
+
 fn sign(file: &mut File) -> std::io::Result<()> {
     file.set_len(0)?;
     file.rewind()?;
     writeln!(file, "{}", std::process::id())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// More than any process has.
+    const NOBODY: &str = "4194305";
+
+    fn held(dir: &Path, by: &str) -> File {
+        let file = File::create(dir.join("journal.db.lock")).unwrap();
+        file.lock().unwrap();
+        std::fs::write(dir.join("journal.db.lock"), by).unwrap();
+        file
+    }
+
+    #[test]
+    fn the_lock_of_an_owner_that_was_killed_is_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let lingering = held(dir.path(), NOBODY);
+        let freed = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(200));
+            drop(lingering);
+        });
+        Lock::take(&dir.path().join("journal.db")).unwrap();
+        freed.join().unwrap();
+    }
+
+    #[test]
+    fn an_owner_that_lives_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let own = std::process::id();
+        let _held = held(dir.path(), &own.to_string());
+        let refused = Lock::take(&dir.path().join("journal.db"));
+        assert!(matches!(refused, Err(JournalError::InUse { pid: Some(pid), .. }) if pid == own));
+    }
 }

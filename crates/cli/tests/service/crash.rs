@@ -58,13 +58,14 @@ fn nothing_is_lost_however_often_the_service_is_killed() {
         (0..CLIENTS).for_each(|client| drop(scope.spawn(move || users.work(seed + client))));
         let data_dir = service.data_dir().to_path_buf();
         scope.spawn(move || users.watch(&data_dir));
+        // They leave also if the service does not come up again: nobody waits for them then.
+        let _at_the_end = Leaving(users);
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         for _ in 0..crashes {
             live_for_a_while(&mut service, &mut random);
             service.kill();
         }
         service.rise();
-        users.leave.store(true, Ordering::Relaxed);
     });
     users.until_all_is_done();
     let jobs = users.list("");
@@ -79,6 +80,15 @@ fn nothing_is_lost_however_often_the_service_is_killed() {
     assert!(!service.log().contains("panicked"), "the service panicked: see its log");
     assert!(faults.is_empty(), "MOIRA_SEED={seed}, {} faults:\n{}", faults.len(), faults.join("\n"));
     assert!(sent.values().filter(|sent| sent.id.is_some()).count() as u64 > crashes / 4, "there was too little work");
+}
+
+/// Sends the users home when it goes.
+struct Leaving<'a>(&'a Users<'a>);
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        self.0.leave.store(true, Ordering::Relaxed);
+    }
 }
 
 fn number(variable: &str) -> Option<u64> {
