@@ -146,7 +146,6 @@ def test_with_an_adaptive_batch_the_end_is_as_good_as_undisturbed(service: Servi
     assert abs(final - mean) <= 3 * deviation, f"{final} against {mean} ± {deviation}"
 
 
-@pytest.mark.alone
 def test_more_gradient_noise_leads_to_a_larger_batch(service: Service, tmp_path: Path) -> None:
     """Two jobs alike but for noise that is added to the gradients of one."""
     batches = {}
