@@ -22,8 +22,8 @@ from moira.client import JobHandle, JobView
 pytest.importorskip("torch")
 
 EPOCHS = 12
-#: At a fifth of a second each; a minute of them where time is no matter.
-AWAY_STEPS = 300 if os.environ.get("MOIRA_NIGHTLY") else 50
+#: Steps that are made while the service is away, and their pace: ten seconds, or a minute where time is no matter.
+AWAY_STEPS, AWAY_PACE = 50, 1.25 if os.environ.get("MOIRA_NIGHTLY") else 0.2
 TWO_DEVICES = """
 [[accelerators]]
 kind = "virtual"
@@ -173,8 +173,10 @@ def test_a_service_that_is_away_and_a_worker_that_is_killed_cost_no_more_than_th
         job = submit_loop(service, records.directory, workers=2, batch=(64, 64), env=environ, retries=2)
         records.await_records(5)
         service.leave()
+        records.pace(AWAY_PACE)
         records.await_records(len(records.records()) + AWAY_STEPS)
         service.start()
+        records.pace(0.2)
         view = service.until_job(job, lambda view: view.state == "running" and view.progress is not None, "it runs")
         assert view.attempts == 1, "it did not notice"
         made = len(records.records())

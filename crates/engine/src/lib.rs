@@ -182,13 +182,8 @@ impl Engine {
     /// Fits models to what was reported, and lets the jobs that reported go on with the batch that is best by them.
     fn learn(&mut self, now: Time, reported: &[ClaimId], events: &mut Vec<Event>) {
         while let Some((claim, kind)) = self.state.next_fit() {
-            let step = self
-                .state
-                .books()
-                .claim(claim)
-                .learned
-                .refit(kind, self.settings.search)
-                .expect("what was reported was seen");
+            let learned = &self.state.books().claim(claim).learned;
+            let step = learned.refit(kind, self.settings.search).expect("what was reported was seen");
             self.record(now, Event::Refitted { claim, kind, step }, events);
         }
         for &id in reported {

@@ -45,10 +45,9 @@ pub struct Observation {
 
 /// How a model is searched for. Both begin at places that depend on the observations alone: a job that forgot its model
 /// finds the same again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Search {
     /// From several places, to the end.
-    #[default]
     Thorough,
     /// From one place and loosely, as in the programs of Pollux' and Sia's authors. Their place is far away for a job
     /// whose steps take milliseconds: the first stride may throw the cost of exchanges to nothing, where the loss is flat.

@@ -39,7 +39,7 @@ pub enum ExperimentError {
 /// How the engine runs under a policy.
 pub(crate) fn settings(config: &PolicyConfig) -> Settings {
     let usual = Settings::default();
-    // The jobs of Pollux' and Sia's simulators always take the best batch they know of.
+    // The jobs of Pollux' and Sia's simulators always take the best batch they know of, by models fitted loosely.
     if config.parity() { Settings { worth_retuning: 0.0, search: Search::AsPublished, ..usual } } else { usual }
 }
 

@@ -485,9 +485,11 @@ mod tests {
         assert!(extrapolated > 0.05, "{extrapolated}");
     }
 
+    const TWO_KINDS: &str = "1x2 fast, 1x4 slow";
+
     /// Two kinds of GPU, the second of which takes ten times as long for everything.
     fn two_kinds() -> (Cluster, QueueTree, KindSpeeds) {
-        let (cluster, queues) = ClusterDraft::parse_short("1x2 fast, 1x4 slow").unwrap().build().unwrap();
+        let (cluster, queues) = ClusterDraft::parse_short(TWO_KINDS).unwrap().build().unwrap();
         (cluster, queues, KindSpeeds::from([(GpuKind(0), 1.0), (GpuKind(1), 0.1)]))
     }
 
@@ -536,7 +538,7 @@ mod tests {
 
     /// The ends of jobs and the facts about them, if reports come every second, on two kinds of GPU.
     fn live(jobs: Vec<TrueJob>) -> (Vec<f64>, Vec<Record>) {
-        live_on("1x2 fast, 1x4 slow", None, jobs)
+        live_on(TWO_KINDS, None, jobs)
     }
 
     fn live_on(cluster: &str, resize_within: Option<Span>, jobs: Vec<TrueJob>) -> (Vec<f64>, Vec<Record>) {
