@@ -4,7 +4,7 @@ Arguments come by the environment: TEST_EPOCHS, TEST_OPTIMIZER, TEST_EXAMPLES, T
 TEST_CLIP (the largest norm of a gradient), TEST_NOISE (of the gradient of one example, added to its own),
 TEST_CHECKPOINT_SECONDS, TEST_SLOW_SAVE (seconds a state takes to be written at least), TEST_TERM (`boundary` or `step`:
 a signal to the first worker between the first two epochs, or in the middle of the tenth step). A batch takes at least
-as many seconds as the file `pace` says, if there is one, and TEST_EXAMPLE_SECONDS more for each of its examples.
+as many seconds as the file `pace` says, if there is one: so many, and so many more for each of its examples.
 """
 
 from __future__ import annotations
@@ -39,6 +39,16 @@ class SlowToSave:
     def __reduce__(self) -> Tuple[Any, Tuple[()]]:
         time.sleep(float(os.environ["TEST_SLOW_SAVE"]))
         return str, ()
+
+
+def take_time(began: float, examples: int) -> None:
+    """Until the batch has lasted as long as it should."""
+    while pace.exists():
+        seconds, each = map(float, pace.read_text().split())
+        left = began + seconds + each * examples - time.monotonic()
+        if left <= 0.0:
+            return
+        time.sleep(min(left, 0.01))
 
 
 def clip() -> None:
@@ -86,10 +96,7 @@ def note(step: moira.Step) -> None:
 moira.on_step(note)
 for epoch in moira.epochs(int(os.environ.get("TEST_EPOCHS", "3"))):
     for inputs, outputs, numbers in data:
-        began = time.monotonic()
-        while pace.exists() and time.monotonic() - began < float(pace.read_text()):
-            time.sleep(0.01)
-        time.sleep(float(os.environ.get("TEST_EXAMPLE_SECONDS", "0")) * len(numbers))
+        take_time(began=time.monotonic(), examples=len(numbers))
         optimizer.zero_grad()
         loss = nn.functional.mse_loss(net(inputs), outputs)
         if noise > 0.0:

@@ -78,14 +78,13 @@ def test_a_job_shrinks_for_a_second_one_and_grows_back_when_it_leaves(
     service: Service, tmp_path: Path, undisturbed: List[Dict[str, Any]]
 ) -> None:
     # Two workers are a little faster than one: worth a device that is free, but not one that somebody waits for.
-    records = Run(tmp_path / "run", LOOP).pace(0.1)
+    records = Run(tmp_path / "run", LOOP).pace(0.4, each=0.002)
     job = submit_loop(
         service,
         records.directory,
         workers=(1, 2),
         batch=(64, 64),
         checkpoint={"restart_cost": "1s"},
-        env={"TEST_EXAMPLE_SECONDS": "0.0007"},
     )
     service.until_job(job, holds(2), "it has both devices")
     records.await_records(len(records.records()) + 5)
@@ -94,6 +93,7 @@ def test_a_job_shrinks_for_a_second_one_and_grows_back_when_it_leaves(
     service.until_job(job, holds(1), "the first has made room")
     assert second.wait(PATIENCE).succeeded
     service.until_job(job, holds(2), "it has grown back")
+    records.pace(0)
     final = job.wait(PATIENCE)
     assert final.succeeded, service.log_of(job)
     assert_same_steps(records.records(), undisturbed)
@@ -125,19 +125,18 @@ def test_a_job_that_is_stopped_goes_on_with_fewer_workers(tmp_path: Path, undist
 
 
 def test_with_an_adaptive_batch_the_end_is_as_good_as_undisturbed(service: Service, tmp_path: Path) -> None:
-    records = Run(tmp_path / "run", LOOP).pace(0.1)
+    records = Run(tmp_path / "run", LOOP).pace(0.1, each=0.001)
     job = submit_loop(
         service,
         records.directory,
         workers=(1, 2),
         batch=(64, 512),
         checkpoint={"restart_cost": "1s"},
-        env={"TEST_EXAMPLE_SECONDS": "0.001"},
     )
     records.await_records(30)
     second = service.client.submit(["sleep", "3"], workers=1)
     assert second.wait(PATIENCE).succeeded
-    records.pace(0.02)
+    records.pace(0.02, each=0.001)
     assert job.wait(PATIENCE).succeeded, service.log_of(job)
     assert len({step["batch"] for step in records.records()}) > 2, "the batch was adapted"
     losses = [undisturbed_loss(seed, EPOCHS) for seed in range(10)]
@@ -151,8 +150,8 @@ def test_more_gradient_noise_leads_to_a_larger_batch(service: Service, tmp_path:
     batches = {}
     jobs = {}
     for name, noise in [("quiet", "0"), ("noisy", "30")]:
-        records = Run(tmp_path / name, LOOP).pace(0.05)
-        environ = {"TEST_EXAMPLE_SECONDS": "0.0002", "TEST_NOISE": noise, "TEST_EPOCHS": "1000"}
+        records = Run(tmp_path / name, LOOP).pace(0.05, each=0.0002)
+        environ = {"TEST_NOISE": noise, "TEST_EPOCHS": "1000"}
         jobs[name] = (submit_loop(service, records.directory, workers=1, batch=(64, 1024), env=environ), records)
     for name, (_, records) in jobs.items():
         # By then the batch has settled.

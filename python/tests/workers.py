@@ -42,10 +42,10 @@ class Run:
             self._spawn(rank, workers, port, environ)
         return self
 
-    def pace(self, seconds: float) -> Run:
-        """From now on each batch takes at least so long."""
+    def pace(self, seconds: float, each: float = 0.0) -> Run:
+        """From now on each batch takes at least so long, and so much longer for each of its examples."""
         fresh = self.directory / "pace.new"
-        fresh.write_text(str(seconds))
+        fresh.write_text(f"{seconds} {each}")
         fresh.replace(self.directory / "pace")
         return self
 
