@@ -22,8 +22,8 @@ from moira.client import JobHandle, JobView
 pytest.importorskip("torch")
 
 EPOCHS = 12
-#: Steps that are made while the service is away, and their pace: ten seconds, or a minute where time is no matter.
-AWAY_STEPS, AWAY_PACE = 50, 1.25 if os.environ.get("MOIRA_NIGHTLY") else 0.2
+#: Steps that are made while the service is away, and their pace: a minute.
+AWAY_STEPS, AWAY_PACE = 50, 1.25
 TWO_DEVICES = """
 [[accelerators]]
 kind = "virtual"
