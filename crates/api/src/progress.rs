@@ -120,7 +120,7 @@ pub struct Phases {
 /// What a job should do from now on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 pub struct ProgressReply {
-    /// Examples in one step over all workers; nothing if it is the job's own affair.
+    /// Examples in one step over all workers; nothing if it is the job's own affair, or while its workers change.
     pub batch_size: Option<u32>,
     /// Examples one worker takes at a time.
     pub local_batch: Option<u32>,
@@ -159,6 +159,8 @@ const MOST_METRICS: usize = 100;
 const LONGEST_NAME: usize = 128;
 const LONGEST_STEP_SECONDS: f64 = 1e6;
 const LARGEST_BATCH: u32 = 1 << 30;
+/// Sums and products of larger ones may be too large for any number.
+const LARGEST_NOISE: f64 = 1e100;
 
 impl ProgressReport {
     /// One line of a progress file.
@@ -185,8 +187,8 @@ impl ProgressReport {
         if let Some(passes) = self.accumulation.filter(|&passes| passes > 1_000_000) {
             return Err(FieldFault::new("accumulation", format!("expected at most 1000000, found {passes}")));
         }
-        at_least_zero("noise.sqr", self.noise.map(|noise| noise.sqr), f64::MAX)?;
-        at_least_zero("noise.var", self.noise.map(|noise| noise.var), f64::MAX)?;
+        at_least_zero("noise.sqr", self.noise.map(|noise| noise.sqr), LARGEST_NOISE)?;
+        at_least_zero("noise.var", self.noise.map(|noise| noise.var), LARGEST_NOISE)?;
         let saving = self.checkpoint.and_then(|checkpoint| checkpoint.seconds);
         at_least_zero("checkpoint.seconds", saving, LONGEST_STEP_SECONDS)?;
         let age = self.checkpoint.and_then(|checkpoint| checkpoint.age_seconds);
@@ -291,6 +293,9 @@ fn at_least_zero(field: &str, value: Option<f64>, most: f64) -> Result<(), Field
         Some(value) if most == f64::MAX => {
             Err(FieldFault::new(field, format!("expected a finite number of at least 0, found {value}")))
         }
+        Some(value) if most == LARGEST_NOISE => {
+            Err(FieldFault::new(field, format!("expected a number from 0 to {most:e}, found {value:e}")))
+        }
         Some(value) => Err(FieldFault::new(field, format!("expected a number from 0 to {most}, found {value}"))),
     }
 }
@@ -324,8 +329,10 @@ mod tests {
         assert_eq!(fault(r#"{"step_seconds": 0}"#), "step_seconds: expected a positive number of seconds, found 0");
         assert_eq!(
             fault(r#"{"noise": {"sqr": -1, "var": 1}}"#),
-            "noise.sqr: expected a finite number of at least 0, found -1"
+            "noise.sqr: expected a number from 0 to 1e100, found -1e0"
         );
+        let noise = r#"{"noise": {"sqr": 1, "var": 1.7e308}}"#;
+        assert_eq!(fault(noise), "noise.var: expected a number from 0 to 1e100, found 1.7e308");
         assert!(fault(r#"{"local_batch": 0}"#).starts_with("local_batch: expected from 1"));
         let loss = ProgressReport { loss: Some(f64::NAN), ..ProgressReport::default() };
         assert_eq!(loss.check().unwrap_err().to_string(), "loss: expected a finite number, found NaN");

@@ -108,6 +108,10 @@ impl Engine {
         &self.state
     }
 
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
     pub fn into_state(self) -> State {
         self.state
     }
@@ -270,7 +274,9 @@ impl Engine {
     /// Plan minus state, as orders. What must first be let go is stopped; what is free is launched.
     fn issue(&mut self, now: Time, events: &mut Vec<Event>) {
         for command in self.state.commands(now, self.settings) {
-            self.record(now, Event::Issued(command), events);
+            if self.state.has_room_for(&command) {
+                self.record(now, Event::Issued(command), events);
+            }
         }
     }
 }
@@ -298,6 +304,18 @@ mod tests {
         Plan { changes: waiting.map(|claim| (claim.id, Some(whole(node, 0b1111)))).collect(), ..Plan::default() }
     }
 
+    /// Everybody gets the device of its number, and the cores it asks for.
+    fn on_devices_of_their_own(snapshot: &Snapshot<'_>) -> Plan {
+        let newcomers = snapshot.eligible().filter(|claim| claim.target.is_none());
+        let target = |claim: &plan::Claim| {
+            let mut slot = whole(0, 1 << claim.id.0).placement.slots()[0];
+            slot.millicores = claim.spec.roles[0].millicores;
+            Arc::new(plan::Allotment { placement: cluster::Placement::new(vec![slot]), batch: None })
+        };
+        let changes = newcomers.map(|claim| (claim.id, Some(target(claim)))).collect();
+        Plan { changes, ..Plan::default() }
+    }
+
     fn first_open_node(snapshot: &Snapshot<'_>) -> Plan {
         all_on(snapshot, if snapshot.room().is_open(NodeId(0)) { 0 } else { 1 })
     }
@@ -316,6 +334,28 @@ mod tests {
         let orders = bench.report(12, Event::RunStopped { run: run(0, 1), done: 9 });
         assert!(matches!(issued(&orders)[..], [Command::Launch { run: started, .. }] if *started == run(1, 1)));
         assert_eq!(bench.engine.state.books().claim(ClaimId(0)).progress.done, 9);
+    }
+
+    #[test]
+    fn launches_that_fit_one_by_one_and_not_together_follow_each_other() {
+        let mut bench = Bench::new("1x4", on_devices_of_their_own);
+        let cores = |millicores: u32| {
+            let draft = JobDraft::rigid("job", 1);
+            JobDraft { roles: vec![cluster::Role { millicores, ..draft.roles[0].clone() }], ..draft }
+        };
+        for (claim, millicores) in [(0, 30_000), (1, 30_000)] {
+            bench.submit(0, cores(millicores));
+            bench.report(0, Event::RunStarted { run: run(claim, 1) });
+        }
+        bench.handle(1, vec![Input::Request(Request::Cancel(ClaimId(0)))]);
+        let orders = bench.submit(2, cores(20_000));
+        assert!(issued(&orders).is_empty(), "the cores of the one that is leaving are not free yet");
+        let orders = bench.submit(3, cores(20_000));
+        assert!(issued(&orders).is_empty());
+        let orders = bench.report(4, Event::RunFinished { run: run(1, 1) });
+        assert!(matches!(issued(&orders)[..], [Command::Launch { run: first, .. }] if *first == run(2, 1)));
+        let orders = bench.report(5, Event::RunStopped { run: run(0, 1), done: 0 });
+        assert!(matches!(issued(&orders)[..], [Command::Launch { run: second, .. }] if *second == run(3, 1)));
     }
 
     #[test]

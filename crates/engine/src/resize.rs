@@ -383,11 +383,39 @@ mod tests {
     fn a_run_that_never_answers_is_stopped_and_keeps_everything_until_then() {
         let mut told = Told::running("1x4", &[(0, 0b0001)]);
         told.wish(10, &[(0, 0b0011)]);
-        assert_eq!(told.bench.engine.next_wakeup(), Some(Time::from_secs(10 + 60 + 30)));
-        let events = told.bench.handle(100, Vec::new());
+        assert_eq!(told.bench.engine.next_wakeup(), Some(Time::from_secs(10 + 60 + 60 + 30)), "to agree and to switch");
+        let events = told.bench.handle(160, Vec::new());
         assert_eq!(issued(&events).into_iter().map(order).collect::<Vec<_>>(), ["stop 0"]);
         assert_eq!((told.holds(0).as_str(), told.bench.engine.next_wakeup()), ("0:0 + 0:1", None));
-        assert_eq!(told.report(110, Event::RunStopped { run: run(0, 1), done: 5 }), ["launch 0 on 0:0-1"]);
+        assert_eq!(told.report(170, Event::RunStopped { run: run(0, 1), done: 5 }), ["launch 0 on 0:0-1"]);
+    }
+
+    #[test]
+    fn a_run_that_failed_of_a_resize_is_not_resized_in_its_next_run() {
+        let mut told = Told::running("1x4", &[(0, 0b0001)]);
+        let fails = |told: &mut Told, attempt: u32, why| {
+            let failed = Event::RunFailed { run: run(0, attempt), why, done: 0 };
+            told.report(20 * u64::from(attempt), failed);
+            told.report(20 * u64::from(attempt), Event::RunStarted { run: run(0, attempt + 1) });
+            told.say_resizable(20 * u64::from(attempt), 0);
+            told.bench.claim(0).resizable
+        };
+        assert_eq!(told.wish(10, &[(0, 0b0011)]), ["resize 0 to 0:0-1"]);
+        assert!(!fails(&mut told, 1, FailureCause::Crash));
+        assert!(fails(&mut told, 2, FailureCause::Crash), "only in the next one");
+        assert_eq!(told.wish(50, &[(0, 0b0001)]), ["resize 0 to 0:0"]);
+        assert!(fails(&mut told, 3, FailureCause::Mishap), "nothing the job did");
+    }
+
+    #[test]
+    fn who_waits_to_grow_onto_a_node_that_is_cordoned_goes_on_as_it_is() {
+        let mut told = Told::running("1x4", &[(0, 0b0001), (0, 0b0110)]);
+        assert_eq!(told.wish(10, &[(0, 0b0011), (0, 0b0000)]), ["stop 1"]);
+        told.wishes.lock().unwrap()[0] = (0, 0b0001);
+        assert_eq!(told.handle(11, Input::Request(Request::Cordon(cluster::NodeId(0)))), NOTHING);
+        assert_eq!(told.report(12, Event::RunStopped { run: run(1, 1), done: 5 }), NOTHING);
+        let claim = told.bench.claim(0);
+        assert_eq!(claim.target.as_ref(), claim.holds(), "those on it stay");
     }
 
     #[test]

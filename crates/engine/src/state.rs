@@ -57,7 +57,8 @@ pub(crate) struct Core {
     to_fit: Vec<(ClaimId, GpuKind)>,
 }
 
-/// How long after its time was up a run may take to say whether its workers changed.
+/// How long it may take to hear whether the workers of a run changed, when they have had their time: those who leave are
+/// seen off, and a gang that did not go on is killed.
 const PATIENCE: Span = Span::from_secs(30);
 
 impl State {
@@ -207,6 +208,21 @@ impl State {
         let outlook = Outlook::of(core, settings);
         let order = |&id: &ClaimId| core.next_step(core.books.claim(id), now, settings, &outlook);
         core.unsettled.iter().filter_map(order).chain(core.node_commands()).collect()
+    }
+
+    /// Whether what an order takes is still free now that the orders before it were given: several may fit one by one
+    /// and not together, as where cores are short. What has to wait is ordered once someone has let go.
+    pub(crate) fn has_room_for(&self, command: &Command) -> bool {
+        let core = self.core();
+        let fits = |placement: &Placement| core.held.fits(&core.books.cluster, placement);
+        match command {
+            Command::Launch { allotment, .. } => fits(&allotment.placement),
+            Command::Resize { run, allotment, .. } => {
+                let holds = core.books.claim(run.claim).holds().expect("a run that resizes holds something");
+                fits(&beyond(&allotment.placement, &holds.placement))
+            }
+            Command::Stop { .. } | Command::Retune { .. } | Command::Provision { .. } | Command::Release { .. } => true,
+        }
     }
 }
 
@@ -453,7 +469,9 @@ impl Core {
 
     /// From now on the run has what it held and what it is to hold.
     fn resize(&mut self, now: Time, run: Run, resizing: Resizing) {
-        self.resize_deadlines.insert((resizing.until + PATIENCE, run.claim));
+        // They have as long to switch as they have to agree on it.
+        let heard_by = resizing.until + resizing.until.since(now) + PATIENCE;
+        self.resize_deadlines.insert((heard_by, run.claim));
         self.books.set_resizing(run.claim, Some(resizing));
         let claim = self.books.claim(run.claim);
         let extra = claim.extra().expect("a run that resizes holds something");
@@ -551,6 +569,9 @@ impl Core {
         if matches!(why, FailureCause::Crash | FailureCause::Final | FailureCause::StartTimeout) {
             progress.crashes += 1;
         }
+        if why == FailureCause::Crash && self.books.claim(run.claim).resizing.is_some() {
+            self.books.failed_of_resizing(run.claim);
+        }
         self.books.allot(run.claim, None);
         self.let_go(now, run.claim);
         let claim = self.books.claim(run.claim);
@@ -607,8 +628,8 @@ impl Core {
         if let Phase::Starting { until, .. } = self.books.claim(id).phase {
             self.start_deadlines.remove(&(until, id));
         }
-        if let Some(resizing) = &self.books.claim(id).resizing {
-            self.resize_deadlines.remove(&(resizing.until + PATIENCE, id));
+        if self.books.claim(id).resizing.is_some() {
+            self.resize_deadlines.retain(|(_, resizing)| *resizing != id);
         }
     }
 }

@@ -16,6 +16,9 @@ pub struct Ending {
     pub failed_first: Option<u32>,
     /// Why the run could not start or could not go on with other workers, or that its supervisor was lost.
     pub trouble: Option<String>,
+    /// Its workers agreed to change and did not go on: that is the trouble, and nobody's fault but theirs.
+    #[serde(default)]
+    pub hung: bool,
     pub usage: Usage,
 }
 

@@ -2,6 +2,7 @@
 //! with notice and grace, and nothing is left of them.
 
 mod resize;
+mod terminate;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,13 +19,14 @@ use crate::cgroup::Group;
 use crate::duty::{self, Allowance};
 use crate::kill::Kin;
 use crate::logs::Pump;
-use crate::process::{Identity, Process, below};
+use crate::process::Identity;
 use crate::roster::{Member, Roster};
 use crate::run_dir::{RunDir, name_of};
 use crate::usage::Sampler;
 use crate::worker::{CANNOT_RUN, StartFailure};
 use crate::{Ending, Enforcement, ExecutorError, Exit, news};
 use resize::{Resize, WishStamp};
+use terminate::Departure;
 
 /// How long workers have that must go because of another: it failed, or the work is done.
 const SIBLING_GRACE: Duration = Duration::from_secs(5);
@@ -32,6 +34,8 @@ const SIBLING_GRACE: Duration = Duration::from_secs(5);
 const SHUTDOWN_GRACE: Span = Span::from_secs(10);
 /// How often notes are looked for, should the signal have been lost.
 const LOOK_AROUND: Duration = Duration::from_secs(1);
+/// How often it is looked whether those have ended who were told to go.
+const LOOK_WHO_LEFT: Duration = Duration::from_millis(50);
 const LOG_PATIENCE: Duration = Duration::from_secs(2);
 const SWEEP_PATIENCE: Duration = Duration::from_secs(10);
 const USAGE_WRITTEN_EVERY: Duration = Duration::from_secs(2);
@@ -89,6 +93,8 @@ struct Worker {
     heard: Vec<u8>,
     log: Pump,
     allowance: Option<Allowance>,
+    /// Some of it were told to go, and the rest is to be.
+    departure: Option<Departure>,
     has_ended: bool,
 }
 
@@ -173,7 +179,7 @@ impl<'a> Gang<'a> {
         let allowance = cores.map(|cores| Allowance::new(identity, cores, Instant::now()));
         let member = member.member;
         let (status, heard) = (Some(status), Vec::new());
-        Ok(Worker { member, identity, group, status, heard, log, allowance, has_ended: false })
+        Ok(Worker { member, identity, group, status, heard, log, allowance, departure: None, has_ended: false })
     }
 
     /// A worker that has ended may have left word why it did not start.
@@ -197,6 +203,9 @@ impl<'a> Gang<'a> {
         }
         if self.resize.is_some() {
             next = next.min(now + resize::LOOK_EVERY);
+        }
+        if self.living().any(|worker| worker.departure.is_some()) {
+            next = next.min(now + LOOK_WHO_LEFT);
         }
         match &self.winding {
             Some(winding) if !winding.was_terminated => next = next.min(winding.terminate_at),
@@ -338,30 +347,13 @@ impl<'a> Gang<'a> {
         if !self.ending.told_to_stop {
             self.ending.told_to_stop = true;
             if !grace.is_zero() {
-                self.give_notice();
+                self.living().for_each(|worker| terminate::give_notice(worker.identity));
             }
         }
         // No grace at all means now; otherwise grace begins when notice is over.
         let notice = if grace.is_zero() { Duration::ZERO } else { duration(self.assignment.notice) };
         let terminate_at = self.winding.as_ref().map_or(now + notice, |winding| winding.terminate_at.min(now + notice));
         self.wind(terminate_at, terminate_at.max(now) + duration(grace));
-    }
-
-    /// The early notice goes to the topmost processes of each worker that have a handler for it; it would kill others.
-    fn give_notice(&self) {
-        for leader in self.living().map(|worker| worker.identity) {
-            let mut informed = Vec::new();
-            for process in Process::read(leader.pid).into_iter().chain(below(leader.pid)) {
-                if informed.contains(&process.parent) {
-                    informed.push(process.identity.pid);
-                } else if process.catches(Signal::USR1) {
-                    informed.push(process.identity.pid);
-                    if let Err(error) = process.identity.signal(Signal::USR1) {
-                        tracing::warn!(pid = process.identity.pid, %error, "cannot give notice");
-                    }
-                }
-            }
-        }
     }
 
     /// Deadlines only ever come nearer.
@@ -385,12 +377,13 @@ impl<'a> Gang<'a> {
         let terminates =
             now >= winding.terminate_at && !std::mem::replace(&mut winding.was_terminated, now >= winding.terminate_at);
         self.workers.iter_mut().filter_map(|worker| worker.allowance.as_mut()).for_each(Allowance::lift);
-        for worker in self.workers.iter().filter(|worker| !worker.has_ended) {
+        for worker in self.workers.iter_mut().filter(|worker| !worker.has_ended) {
             if kills {
                 signal(worker.identity.pid, Signal::KILL);
             } else if terminates {
-                signal(worker.identity.pid, Signal::TERM);
-                signal(worker.identity.pid, Signal::CONT);
+                worker.departure = terminate::tell_to_go(worker.identity);
+            } else if worker.departure.as_ref().is_some_and(|departure| departure.conclude(worker.identity)) {
+                worker.departure = None;
             }
         }
     }

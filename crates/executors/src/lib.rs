@@ -57,9 +57,10 @@ pub trait Executor: Send {
     fn stop(&mut self, run: Run, grace: Span) -> Result<(), ExecutorError>;
     /// Tells a run its new batch size, without a restart.
     fn retune(&mut self, run: Run, tuning: Tuning) -> Result<(), ExecutorError>;
-    /// Goes on with other workers, without a restart: those whose devices stay are kept. What comes of it is news, also
-    /// if the same order is given again after the service restarted; a run that ends meanwhile only tells its end.
-    fn resize(&mut self, order: &ResizeOrder) -> Result<(), ExecutorError>;
+    /// Goes on with other workers, without a restart: those whose devices stay are kept. What comes of it is news: it is
+    /// returned if it is known already, since the same order was given before the service restarted, else it is told
+    /// later. A run that ends meanwhile only tells its end. An error means that the order was certainly not given.
+    fn resize(&mut self, order: &ResizeOrder) -> Result<Option<News>, ExecutorError>;
     /// What was told of the run's progress up to here is on record: after a restart telling goes on from there.
     fn bookmark(&mut self, run: Run, upto: u64) -> Result<(), ExecutorError>;
     /// What really runs, and what has ended and was not settled.

@@ -220,6 +220,32 @@ impl Local {
         Ok(Wish { until, within, roster: Roster { gang, members }, port, tuning, gpus, next_member })
     }
 
+    /// Leaves the wish for the supervisor and returns the number of the new gang; nothing of an unknown run. An error means
+    /// that the wish is certainly not there.
+    fn write_wish(
+        &mut self,
+        order: &ResizeOrder,
+        dir: &RunDir,
+        last: Option<&Wish>,
+    ) -> Result<Option<u32>, ExecutorError> {
+        let run = order.run;
+        let Some(launched) = dir.assignment()? else { return Ok(None) };
+        if let Some(last) = last
+            && dir.outcome()?.is_none_or(|outcome| outcome.gang != last.roster.gang)
+        {
+            return Err(ExecutorError::Resize { run, reason: "another resize is under way".into() });
+        }
+        let wish = self.wish(order, &launched, &dir.roster(&launched)?, last)?;
+        if let Err(error) = dir.write_wish(&wish) {
+            // The file may be in place all the same: only that it survives a power cut is not sure then.
+            match dir.wish() {
+                Ok(there) if there.as_ref() != Some(&wish) => return Err(error),
+                Ok(_) | Err(_) => tracing::warn!(%run, %error, "a wish to resize may be lost with the machine"),
+            }
+        }
+        Ok(Some(wish.roster.gang))
+    }
+
     /// Makes the supervisor look at its notes; false if none holds the run now.
     fn wake(&self, run: Run, dir: &RunDir) -> Result<bool, ExecutorError> {
         match dir.supervisor()? {
@@ -314,27 +340,39 @@ impl Executor for Local {
         }
     }
 
-    fn resize(&mut self, order: &ResizeOrder) -> Result<(), ExecutorError> {
+    fn resize(&mut self, order: &ResizeOrder) -> Result<Option<News>, ExecutorError> {
         let run = order.run;
         let dir = RunDir::of(&self.data_dir, run);
-        let Some(launched) = dir.assignment()?.filter(|_| !dir.has_ended()) else { return Ok(()) };
-        let last = dir.wish()?;
-        let wish = match last {
-            Some(known) if known.until == order.until => known,
-            Some(other) if dir.outcome()?.is_none_or(|outcome| outcome.gang != other.roster.gang) => {
-                return Err(ExecutorError::Resize { run, reason: "another resize is under way".into() });
+        if dir.has_ended() {
+            return Ok(None);
+        }
+        let gang = match dir.wish() {
+            Ok(Some(known)) if known.until == order.until => {
+                let gang = known.roster.gang;
+                // What cannot be read now is told when it can be.
+                let outcome = dir.outcome().ok().flatten().filter(|outcome| outcome.gang == gang);
+                if let Some(outcome) = outcome {
+                    return Ok(Some(outcome.news_of(run)));
+                }
+                gang
             }
-            last => {
-                let wish = self.wish(order, &launched, &dir.roster(&launched)?, last.as_ref())?;
-                dir.write_wish(&wish)?;
-                wish
+            Ok(last) => match self.write_wish(order, &dir, last.as_ref())? {
+                Some(gang) => gang,
+                None => return Ok(None),
+            },
+            // The supervisor may be carrying out this very order: nobody may be given what it needs for that.
+            Err(error) => {
+                tracing::warn!(%run, %error, "cannot tell whether a resize was ordered before");
+                return Ok(None);
             }
         };
-        self.shared.wait_for(run, wish.roster.gang);
-        self.wake(run, &dir)?;
+        self.shared.wait_for(run, gang);
+        if let Err(error) = self.wake(run, &dir) {
+            tracing::warn!(%run, %error, "a supervisor will look at its notes a little later");
+        }
         // It may be done already: the watch must look again to say so.
         news::tell(&self.data_dir, run, "awaited");
-        Ok(())
+        Ok(None)
     }
 
     fn bookmark(&mut self, run: Run, upto: u64) -> Result<(), ExecutorError> {

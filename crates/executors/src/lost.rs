@@ -41,6 +41,7 @@ pub(crate) fn end_if_lost(dir: &RunDir) -> Result<bool, ExecutorError> {
         told_to_stop: dir.stop_note()?.is_some(),
         exits: vec![Exit::default(); dir.roster(&assignment)?.members.len()],
         failed_first: None,
+        hung: false,
         trouble: Some("its supervisor was lost".into()),
         usage: dir.usage()?.unwrap_or_default(),
     })?;

@@ -83,6 +83,13 @@ impl Process {
         mask >> (signal.as_raw() - 1) & 1 == 1
     }
 
+    /// Whether it is a shell. One that has a handler runs it only when the command it waits for has ended.
+    pub(crate) fn is_shell(&self) -> bool {
+        const SHELLS: [&str; 8] = ["sh", "ash", "bash", "busybox", "dash", "ksh", "mksh", "zsh"];
+        let program = fs::read_link(format!("/proc/{}/exe", self.identity.pid)).unwrap_or_default();
+        program.file_name().is_some_and(|name| SHELLS.iter().any(|shell| name == *shell))
+    }
+
     pub(crate) fn ticks(&self) -> u64 {
         self.own_ticks + self.waited_ticks
     }

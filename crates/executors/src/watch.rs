@@ -14,6 +14,7 @@ use cluster::Run;
 use crate::lost::{end_if_lost, end_if_never_held};
 use crate::news::Listener;
 use crate::progress::Progress;
+use crate::roster::Outcome;
 use crate::run_dir::RunDir;
 use crate::{ExecutorError, News, Usage};
 
@@ -162,10 +163,7 @@ impl Watch {
             && let Some(outcome) = dir.outcome()?.filter(|outcome| outcome.gang == gang)
         {
             self.shared.forget(run);
-            self.news.send(match outcome.withdrawn {
-                None => News::Resized { run },
-                Some(why) => News::NotResized { run, why },
-            })?;
+            self.news.send(outcome.news_of(run))?;
         }
         if let Some(ending) = ending {
             known.has_ended = true;
@@ -192,6 +190,15 @@ fn forward_progress(run: Run, dir: &RunDir, known: &mut Known, news: &Sender<New
         news.send(News::Told { run, upto })?;
     }
     Ok(false)
+}
+
+impl Outcome {
+    pub(crate) fn news_of(self, run: Run) -> News {
+        match self.withdrawn {
+            None => News::Resized { run },
+            Some(why) => News::NotResized { run, why },
+        }
+    }
 }
 
 impl From<ExecutorError> for Trouble {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cluster::{ClaimId, Cluster, Devices, GpuKind, Gpus, JobSpec, NodeId, QueueId, QueueTree, Time};
+use cluster::{ClaimId, Cluster, Devices, GpuKind, Gpus, JobSpec, NodeId, QueueId, QueueTree, Slot, Time};
 use perf::{Speed, StepReport, StepTime, Tuning};
 use serde::{Deserialize, Serialize};
 
@@ -211,7 +211,13 @@ impl Books {
     /// What its present run can do with its workers is not known yet.
     pub fn forget_resizable(&mut self, id: ClaimId) {
         let claim = self.claims.claim_mut(id);
-        (claim.resizable, claim.resize_failed) = (false, false);
+        (claim.resizable, claim.resize_failed) = (false, claim.stays_whole == Some(claim.progress.launches));
+    }
+
+    /// Its present run failed of a change of its workers: the next one is not asked to.
+    pub fn failed_of_resizing(&mut self, id: ClaimId) {
+        let claim = self.claims.claim_mut(id);
+        claim.stays_whole = Some(claim.progress.launches + 1);
     }
 
     /// Its present run was told to change its workers in place and did not: it is not asked again.
@@ -305,14 +311,17 @@ impl Books {
     }
 
     /// The node becomes available or not, devices break or are repaired. Claims whose target is no longer there lose it;
-    /// they are returned.
+    /// they are returned. Those who run and may stay where they are go on there.
     pub fn set_status(&mut self, node: NodeId, status: NodeStatus) -> Vec<ClaimId> {
         self.nodes[node.0 as usize] = status;
         let displaced: Vec<ClaimId> =
             self.claims_on(node).iter().copied().filter(|&id| self.is_displaced(id, node, status)).collect();
+        displaced.iter().for_each(|&id| self.allot(id, None));
         for &id in &displaced {
-            self.allot(id, None);
-            self.note(id, Note::waiting(Reason::Displaced, Obstacle::Node { node }));
+            match self.what_stays(id) {
+                Some(stays) => self.allot(id, Some(stays)),
+                None => self.note(id, Note::waiting(Reason::Displaced, Obstacle::Node { node })),
+            }
         }
         let working = self.working(node, self.cluster.node(node).gpus);
         self.room.set_node(node, working, status.is_open());
@@ -329,6 +338,21 @@ impl Books {
             Availability::Drained | Availability::Lost | Availability::Removed => true,
         };
         moved_away || here.into_iter().any(|slot| slot.slices.devices.overlaps(status.broken))
+    }
+
+    /// With what a run goes on that was to have something else: what it holds, or will once the change of its workers is
+    /// done. Nothing if that has to be left too, or was promised to others.
+    fn what_stays(&self, id: ClaimId) -> Option<Arc<Allotment>> {
+        let claim = self.claim(id);
+        let (Phase::Starting { holds, .. } | Phase::Running { holds, .. }) = &claim.phase else { return None };
+        let stays = claim.resizes_to().unwrap_or(holds);
+        let may_stay = |slot: &Slot| {
+            let NodeStatus { availability, broken } = self.node_status(slot.node);
+            let is_left = !matches!(availability, Availability::Open | Availability::Cordoned);
+            !is_left && !slot.slices.devices.overlaps(*broken)
+        };
+        let all_may = stays.placement.slots().iter().all(may_stay);
+        (all_may && self.room.is_untaken(&self.cluster, &stays.placement)).then(|| stays.clone())
     }
 
     fn working(&self, node: NodeId, gpus: u8) -> Devices {

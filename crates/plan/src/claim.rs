@@ -137,9 +137,12 @@ pub struct Claim {
     /// Its present run says that it can change its workers in place, and has not failed to.
     #[serde(default)]
     pub resizable: bool,
-    /// Its present run was told to change its workers and did not.
+    /// Its present run was told to change its workers and did not, or the one before it failed of that.
     #[serde(default)]
     pub resize_failed: bool,
+    /// The attempt that is not told to change its workers, since the one before it failed of that.
+    #[serde(default)]
+    pub stays_whole: Option<u32>,
     /// The change of its workers that is under way.
     #[serde(default)]
     pub resizing: Option<Resizing>,
@@ -350,6 +353,7 @@ impl Claims {
             tuning: None,
             resizable: false,
             resize_failed: false,
+            stays_whole: None,
             resizing: None,
             spec,
             speed,

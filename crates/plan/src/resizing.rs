@@ -21,25 +21,31 @@ pub struct Resizing {
     pub until: Time,
 }
 
-/// Whether a run can get from one placement to the other without a restart: on whole GPUs of the same kind, with the same
-/// roles, and with at least one worker that stays where it is.
+/// Whether a run can get from one placement to the other without a restart: on whole GPUs of the same kind, one to a
+/// worker, with the same roles, and with at least one worker that stays where it is. Of workers with several GPUs each
+/// one stays only if it keeps all of them, and how they are dealt out depends on all that there are: such a run may keep
+/// GPUs and none of its workers.
 pub fn can_resize(cluster: &Cluster, from: &Placement, to: &Placement) -> bool {
     let alike = roles(from).is_some_and(|held| roles(to) == Some(held));
     from != to && from.kind(cluster) == to.kind(cluster) && alike && shares_a_device(from, to)
 }
 
-/// What `placement` takes beyond `held`, node by node and role by role, of whole devices. Taken together with `held` it is what both need;
-/// what `held` takes beyond `placement` is then what can be given back.
+/// What `placement` takes beyond `held`, node by node and role by role, of whole devices. Taken together with `held` it is
+/// what both need; what `held` takes beyond `placement` is then what can be given back.
 pub fn beyond(placement: &Placement, held: &Placement) -> Placement {
     let held = merged(held);
     let more = merged(placement).into_iter().filter_map(|(place, slot)| extra(slot, held.get(&place)));
     Placement::new(more.collect())
 }
 
-/// The roles there are, and whether they have devices. Nothing if some have parts of devices: which of several on one
-/// device a worker has cannot be told.
+/// The roles there are, and whether they have devices. Nothing if the device of a worker is not its own: if some have
+/// parts of devices, or another number of them than one.
 fn roles(placement: &Placement) -> Option<BTreeMap<u8, bool>> {
-    let role = |slot: &Slot| (slot.slices.grain == Grain::Whole).then_some((slot.role, slot.slices.devices.is_empty()));
+    let role = |slot: &Slot| {
+        let devices = slot.slices.devices;
+        let one_each = devices.is_empty() || devices.count() == slot.tasks;
+        (slot.slices.grain == Grain::Whole && one_each).then_some((slot.role, devices.is_empty()))
+    };
     placement.slots().iter().map(role).collect()
 }
 
@@ -152,5 +158,8 @@ mod tests {
         };
         assert!(!can(vec![part(0b0001)], vec![part(0b0011)]), "parts of GPUs");
         assert!(!can(vec![slot(0, 0b0011, 1)], vec![slot(0, 0b0001, 1), servers(0, 1)]), "another role");
+        assert!(!can(vec![slot(0, 0b0110, 2)], vec![slot(0, 0b1111, 2)]), "1 and 2 become 0 and 1, 2 and 3");
+        let shared = Slot { tasks: 2, ..slot(0, 0b0001, 1) };
+        assert!(!can(vec![shared], vec![slot(0, 0b0011, 1)]), "several workers on one GPU");
     }
 }

@@ -124,6 +124,15 @@ impl Room {
 
     /// Whether the placement could be taken as it stands.
     pub fn fits(&self, cluster: &Cluster, placement: &Placement) -> bool {
+        let is_offered = |slot: &Slot| {
+            let node = &self.nodes[slot.node.0 as usize];
+            node.open && node.usable.contains(slot.slices.devices)
+        };
+        placement.slots().iter().all(is_offered) && self.is_untaken(cluster, placement)
+    }
+
+    /// Whether nobody has any of the placement, be it offered to anybody or not.
+    pub fn is_untaken(&self, cluster: &Cluster, placement: &Placement) -> bool {
         let mut trial = Trial::default();
         placement.slots().iter().all(|slot| trial.add(self, cluster, slot))
     }
@@ -290,13 +299,10 @@ impl Trial {
         let (millicores, memory, taken) = self.nodes.entry(slot.node).or_default();
         *millicores += slot.millicores;
         *memory += slot.memory;
-        if !node.open || *millicores > node.millicores || *memory > node.memory {
+        if *millicores > node.millicores || *memory > node.memory {
             return false;
         }
         let devices = slot.slices.devices;
-        if !node.usable.contains(devices) {
-            return false;
-        }
         if slot.slices.grain == Grain::Whole {
             let free = !node.taken.union(*taken).overlaps(devices);
             *taken = taken.union(devices);

@@ -285,6 +285,10 @@ impl Sia {
         let held = claim.target.as_ref().map(|target| target.placement.shape(snapshot.cluster()));
         let restarted = self.restart_factor(snapshot, claim, claim.restart_price());
         let resized = self.restart_factor(snapshot, claim, claim.resize_price());
+        // A job younger than a restart takes is restarted for nothing, and for the price of a resize it may be old enough:
+        // what costs no more must not be thought worse.
+        let is_cheaper = !self.parity && claim.resize_price() <= claim.restart_price();
+        let resized = if is_cheaper { resized.max(restarted) } else { resized };
         let factor = |shape: Shape| match held {
             None => 1.0,
             Some(held) if is_same(claim, held, shape) => 1.0,
@@ -465,6 +469,19 @@ mod tests {
         third("restarts-in 60s resizes-in 1s").check(&mut sia(&[]), "a: n0:0-2");
         let other_kind = "a speed t4=1 a100=1.5 runs a-0:0 restarts-in 60s resizes-in 1s";
         Scenario::new("1x1 t4, 1x1 a100").at("70s").job(other_kind).check(&mut sia(&[]), "a: a-0:0");
+    }
+
+    #[test]
+    fn a_change_in_place_is_never_thought_worse_than_a_restart_that_costs_more() {
+        let costs = |age: &str, measured: &str| {
+            let job = format!("a elastic 1..2 speed gpu=1 runs n0:0 restarts-in 60s {measured}");
+            let scenario = Scenario::new("1x2").at(age).job(&job);
+            let (snapshot, mut sia) = (scenario.snapshot(None), sia(&[]));
+            sia.price(&snapshot);
+            sia.costs(&snapshot, snapshot.claim(ClaimId(0)))
+        };
+        assert_eq!(costs("55s", "resizes-in 1s"), costs("55s", ""), "so young a job is restarted for nothing");
+        assert_ne!(costs("65s", "resizes-in 1s"), costs("65s", ""));
     }
 
     #[test]

@@ -269,7 +269,7 @@ impl Core {
         let nobody_seen = ending.exits.iter().all(|exit| exit.as_code().is_none());
         let lost = code.is_none() && (ending.started || nobody_seen);
         let verdict = match code {
-            _ if lost => failed(FailureCause::Mishap),
+            _ if lost && !ending.hung => failed(FailureCause::Mishap),
             Some(0) => Event::RunFinished { run },
             // A job that is told to stop may save its state first, so what it last reported counts.
             _ if ending.told_to_stop && matches!(claim.phase, Phase::Stopping { .. }) => {
@@ -286,7 +286,7 @@ impl Core {
         began.then_some(Event::RunStarted { run }).into_iter().chain([verdict]).collect()
     }
 
-    fn reported(&mut self, now: Time, run: Run, report: ProgressReport, step: &mut Step, inputs: &mut Vec<Input>) {
+    fn reported(&mut self, now: Time, run: Run, mut report: ProgressReport, step: &mut Step, inputs: &mut Vec<Input>) {
         let state = self.engine.state();
         if !is_current(state, run) {
             return;
@@ -294,11 +294,47 @@ impl Core {
         if matches!(state.books().claim(run.claim).phase, Phase::Starting { .. }) {
             inputs.push(Input::Report(Event::RunStarted { run }));
         }
+        report.restart = report.restart.filter(|restart| self.is_news(run, restart));
         // What this batch has said before counts already, and the core has not heard it yet.
         let known = self.ledger.job(run.claim).and_then(|job| job.report.as_ref()).map(|(_, known)| known);
-        let progress = step_report(state, run.claim, known, &report);
+        let interruption = report.restart.as_deref().and_then(|restart| self.interruption(now, run.claim, restart));
+        let progress = StepReport { interruption, ..step_report(state, run.claim, known, &report) };
         inputs.push(Input::Report(Event::RunProgressed { run, report: progress }));
         self.put_on_record(now, Fact::Reported { run, report }, step);
+    }
+
+    /// Whether a run can have had this interruption and has not told of it before. It begins with one restart, unless it
+    /// is the first. Of resizes it may have several, but a line that is read twice tells of the same one.
+    fn is_news(&self, run: Run, restart: &RestartReport) -> bool {
+        let Some(job) = self.ledger.job(run.claim) else { return false };
+        let progress = &self.engine.state().books().claim(run.claim).progress;
+        let by_this_run = |at: Time| progress.last_launch.is_some_and(|launch| at > launch);
+        let told = job.interruption(restart.kind).filter(|(at, _)| by_this_run(*at));
+        match restart.kind {
+            RestartKind::Restart => run.attempt > 1 && told.is_none(),
+            RestartKind::Resize => {
+                let was_resized = progress.resizes > 0 || is_resizing(self.engine.state(), run);
+                was_resized && told.is_none_or(|(at, earlier)| earlier != restart || job.was_told_to_resize_since(*at))
+            }
+        }
+    }
+
+    /// What an interruption cost, at most as much as can have gone by: policies take it for the price of the next one.
+    fn interruption(&self, now: Time, claim: ClaimId, restart: &RestartReport) -> Option<Interruption> {
+        let price = Span::from_secs_f64(restart.phases.price_seconds());
+        let settings = self.engine.settings();
+        match restart.kind {
+            RestartKind::Restart => {
+                let launched = self.engine.state().books().claim(claim).progress.last_launch?;
+                let asked = self.ledger.acceptance(claim).and_then(|it| it.request.checkpoint.grace);
+                let grace = asked.map_or(settings.grace, api::Duration::span);
+                Some(Interruption::Restart(price.min(now.since(launched) + grace)))
+            }
+            RestartKind::Resize => {
+                // They have as long to switch as they have to agree on it.
+                settings.resize_within.map(|within| Interruption::Resize(price.min(within * 2)))
+            }
+        }
     }
 }
 
@@ -454,7 +490,8 @@ fn is_resizing(state: &State, run: Run) -> bool {
     is_current(state, run) && state.books().claim(run.claim).resizing.is_some()
 }
 
-/// What a report means in the terms of the core; what it does not say is as it was known.
+/// What a report means in the terms of the core, but for what an interruption cost; what it does not say is as it was
+/// known.
 fn step_report(state: &State, claim: ClaimId, known: Option<&ProgressReport>, report: &ProgressReport) -> StepReport {
     let books = state.books();
     let claim = books.claim(claim);
@@ -479,15 +516,7 @@ fn step_report(state: &State, claim: ClaimId, known: Option<&ProgressReport>, re
         steps,
         noise: report.noise.map(|noise| GradientNoise { sqr: noise.sqr, var: noise.var }),
         resizable: report.resizable.or(known.and_then(|known| known.resizable)).unwrap_or(false),
-        interruption: report.restart.as_deref().map(interruption),
-    }
-}
-
-fn interruption(report: &RestartReport) -> Interruption {
-    let price = Span::from_secs_f64(report.phases.price_seconds());
-    match report.kind {
-        RestartKind::Restart => Interruption::Restart(price),
-        RestartKind::Resize => Interruption::Resize(price),
+        interruption: None,
     }
 }
 
@@ -501,13 +530,14 @@ fn observation(report: &ProgressReport, nodes: u32, replicas: u32) -> Option<Obs
     Some(Observation { nodes, replicas, local_batch, accumulation_secs, step_secs })
 }
 
-/// What a job is to do from now on.
+/// What a job is to do from now on. While its workers change only they know which gang they are, and with it the batch:
+/// its files tell them.
 fn tuning_of(state: &State, claim: ClaimId) -> ProgressReply {
     let books = state.books();
     let claim = books.claim(claim);
     let stop = matches!(claim.phase, Phase::Stopping { .. } | Phase::Ended { .. });
     let replicas = claim.holds().map_or(1, |holds| holds.placement.shape(&books.cluster).workers);
-    match claim.tuning {
+    match claim.tuning.filter(|_| claim.resizing.is_none()) {
         None => ProgressReply { stop, ..ProgressReply::default() },
         Some(tuning) => ProgressReply {
             batch_size: u32::try_from(tuning.total(replicas)).ok(),
@@ -605,6 +635,47 @@ mod tests {
         let killed = Exit { code: None, signal: Some(9) };
         let late = Ending { exits: vec![killed, killed], trouble: Some("not up in time".into()), ..Ending::default() };
         assert_eq!(core.verdict(run, &late), [Event::RunFailed { run, why: FailureCause::Crash, done: 0 }]);
+    }
+
+    #[test]
+    fn a_gang_that_hangs_after_a_resize_is_a_failure_of_the_job() {
+        let (core, run) = running();
+        let stopped = Exit { code: Some(143), signal: None };
+        let trouble = Some("the workers did not go on".into());
+        let hung = Ending { started: true, hung: true, exits: vec![stopped, stopped], trouble, ..Ending::default() };
+        assert_eq!(core.verdict(run, &hung), [Event::RunFailed { run, why: FailureCause::Crash, done: 0 }]);
+        let lost = Ending { hung: false, ..hung };
+        assert_eq!(core.verdict(run, &lost), [Event::RunFailed { run, why: FailureCause::Mishap, done: 0 }]);
+    }
+
+    /// What a restart costs the job, as was measured.
+    fn restart(core: &Core) -> Option<Span> {
+        core.engine.state().books().claim(ClaimId(0)).learned.restart()
+    }
+
+    fn says_it_took(core: &mut Core, secs: u64, run: Run, seconds: f64) {
+        says(
+            core,
+            secs,
+            run,
+            &[&format!(r#"{{"restart": {{"kind": "restart", "phases": {{"import": {seconds}}}}}}}"#)],
+        );
+    }
+
+    #[test]
+    fn a_run_tells_once_what_its_restart_cost_and_no_more_than_has_gone_by() {
+        let (mut core, run) = running();
+        says_it_took(&mut core, 3, run, 1.0);
+        assert_eq!(restart(&core), None, "the first run was not restarted");
+        let lost = Ending { exits: vec![Exit::default()], trouble: Some("lost".into()), ..Ending::default() };
+        core.step(Time::from_secs(10), Vec::new(), vec![News::Ended { run, ending: lost }]);
+        let next = Run { attempt: 2, ..run };
+        core.step(Time::from_secs(11), Vec::new(), vec![News::Started { run: next }]);
+        says_it_took(&mut core, 20, next, 1e6);
+        let grace = engine::Settings::default().grace;
+        assert_eq!(restart(&core), Some(Span::from_secs(10) + grace), "since the launch, and for the stop before it");
+        says_it_took(&mut core, 21, next, 1.0);
+        assert_eq!(restart(&core), Some(Span::from_secs(10) + grace), "said twice, counted once");
     }
 
     #[test]

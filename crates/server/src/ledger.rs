@@ -294,6 +294,12 @@ impl Job {
         self.interruptions.iter().find(|(_, report)| report.kind == kind)
     }
 
+    /// Orders of the same instant follow what was said in it.
+    pub fn was_told_to_resize_since(&self, then: Time) -> bool {
+        let mut later = self.history.iter().rev().take_while(|happening| happening.at >= then);
+        later.any(|happening| matches!(happening.what, What::ToldToResize { .. }))
+    }
+
     /// How the last run ended, and what that one was able to, says nothing of the next.
     fn begins_anew(&mut self) {
         self.ending = None;

@@ -264,10 +264,14 @@ impl Live {
             Command::Retune { run, tuning } => self.executor.retune(*run, *tuning),
             Command::Resize { run, allotment, tuning, until } => {
                 let order = self.resize_order(*run, allotment, *tuning, *until);
-                if let Err(error) = self.executor.resize(&order) {
-                    let why = with_cause(&error);
-                    tracing::error!(run = %name(*run), error = why, "cannot resize");
-                    self.unheard.push(News::NotResized { run: *run, why });
+                match self.executor.resize(&order) {
+                    // It was ordered before the service restarted, and what came of it counts before it is overdue.
+                    Ok(known) => self.unheard.extend(known),
+                    Err(error) => {
+                        let why = with_cause(&error);
+                        tracing::error!(run = %name(*run), error = why, "cannot resize");
+                        self.unheard.push(News::NotResized { run: *run, why });
+                    }
                 }
                 Ok(())
             }

@@ -150,6 +150,7 @@ impl Gang<'_> {
             self.enter(Stage::Parting { kill_at: now + LEAVE_WITHIN, withdrawn: None });
             self.part(now + LEAVE_WITHIN, now);
         } else if now >= until {
+            self.ending.hung = true;
             self.ending.trouble =
                 Some(format!("the workers did not go on as gang {} in time after a resize", self.roster.gang));
             self.wind(now, now + SIBLING_GRACE);

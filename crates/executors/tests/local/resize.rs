@@ -36,7 +36,7 @@ impl Training {
         let until = Time::from_secs(self.orders);
         let tuning = Some(Tuning { local: 8 * devices.len() as u32, accumulations: 0 });
         let order = ResizeOrder { run: RUN, workers: on(devices), tuning, until, within };
-        self.bench.local().resize(&order).unwrap();
+        assert_eq!(self.bench.local().resize(&order).unwrap(), None);
         order
     }
 
@@ -194,10 +194,15 @@ fn a_resize_outlives_the_service_and_its_outcome_is_told_to_whoever_asks_again()
     training.bench.crash();
     fs::remove_file(training.shared.join("wait")).unwrap();
     training.bench.appears(&training.bench.file("logs/worker-1.log"));
+    let done = training.bench.file("outcome.json");
+    let until = Instant::now() + PATIENCE;
+    while !done.exists() {
+        assert!(Instant::now() < until, "nothing comes of it");
+        sleep(Duration::from_millis(10));
+    }
     for _ in 0..2 {
         training.bench.restart();
-        training.bench.local().resize(&order).unwrap();
-        assert_eq!(training.outcome(), Ok(()));
+        assert_eq!(training.bench.local().resize(&order).unwrap(), Some(News::Resized { run: RUN }));
     }
     assert_eq!(training.end(), [Some(0), Some(0)]);
     assert!(!training.shared.join("pid.2").exists());
@@ -226,10 +231,35 @@ fn an_order_said_twice_is_carried_out_once() {
     training.bench.local().resize(&order).unwrap();
     fs::remove_file(training.shared.join("wait")).unwrap();
     assert_eq!(training.outcome(), Ok(()));
-    training.bench.local().resize(&order).unwrap();
-    assert_eq!(training.outcome(), Ok(()));
+    assert_eq!(training.bench.local().resize(&order).unwrap(), Some(News::Resized { run: RUN }));
     assert_eq!(training.end(), [Some(0), Some(0)]);
     assert!(!training.shared.join("pid.2").exists());
+}
+
+#[test]
+fn a_supervisor_that_cannot_be_woken_finds_the_wish_by_itself() {
+    let mut training = Training::start(&[2, 3], "");
+    let note = training.bench.file("supervisor.json");
+    let told = fs::read(&note).unwrap();
+    fs::write(&note, "{").unwrap();
+    training.resize(&[2]);
+    fs::write(&note, told).unwrap();
+    assert_eq!(training.end(), [Some(0)]);
+}
+
+#[test]
+fn what_was_certainly_not_ordered_is_an_error_and_what_may_have_been_is_not() {
+    let mut training = Training::start(&[2], "");
+    let order =
+        ResizeOrder { run: RUN, workers: on(&[2, 3]), tuning: None, until: Time::from_secs(1), within: PATIENT };
+    let assignment = training.bench.file("run.json");
+    let told = fs::read(&assignment).unwrap();
+    fs::write(&assignment, "{").unwrap();
+    training.bench.local().resize(&order).unwrap_err();
+    fs::write(&assignment, told).unwrap();
+    fs::write(training.bench.file("wish.json"), "{").unwrap();
+    assert_eq!(training.bench.local().resize(&order).unwrap(), None);
+    assert_eq!(training.end(), [Some(0)]);
 }
 
 #[test]
@@ -258,7 +288,7 @@ fn a_gang_that_agreed_but_does_not_go_on_fails_the_run() {
     training.order(&[2, 3], Span::from_secs(3));
     let ending = training.bench.ending();
     assert_eq!(ending.trouble.as_deref(), Some("the workers did not go on as gang 2 in time after a resize"));
-    assert_eq!((ending.exit_code(), ending.exits), (None, vec![TERMINATED, TERMINATED]));
+    assert_eq!((ending.hung, ending.exit_code(), ending.exits), (true, None, vec![TERMINATED, TERMINATED]));
     training.leaves_nothing();
 }
 

@@ -105,6 +105,66 @@ fn a_run_that_catches_sigterm_says_how_it_ends() {
     assert_eq!((ending.told_to_stop, ending.exits, ending.failed_first), (true, vec![code(143)], Some(0)));
 }
 
+/// Saves for a while when it is told to stop, and cannot if its helper dies meanwhile: as a training does that has
+/// others load its data.
+const SAVES: &str = r#"
+import os, signal, sys, time
+told = []
+signal.signal(signal.SIGTERM, lambda *_: told.append(True))
+helper = os.fork()
+if helper == 0:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    time.sleep(60)
+    os._exit(0)
+def lost(*_):
+    raise RuntimeError("a helper was killed")
+signal.signal(signal.SIGCHLD, lost)
+with open("ready", "w") as file:
+    file.write("\n")
+while not told:
+    time.sleep(0.01)
+time.sleep(0.3)
+with open("saved", "w") as file:
+    file.write("\n")
+sys.exit(143)
+"#;
+
+/// Stops a run of a script, `PROGRAM` in it being one that saves. How it ended, and which files there are then.
+fn stopped(script: &str) -> (Exit, bool, bool) {
+    let mut bench = Bench::new();
+    let workdir = bench.data.path().join("work");
+    fs::create_dir(&workdir).unwrap();
+    fs::write(workdir.join("saves.py"), SAVES).unwrap();
+    let script = script.replace("PROGRAM", "python3 saves.py");
+    bench.start(&order(Program { workdir: workdir.clone(), ..program(&script) }, 1));
+    bench.appears(&workdir.join("ready"));
+    bench.local().stop(RUN, PATIENT).unwrap();
+    let ending = bench.ending();
+    assert!(bench.processes().is_empty());
+    (ending.exits[0], workdir.join("saved").exists(), workdir.join("went-on").exists())
+}
+
+/// Longer than any test waits.
+const PATIENT: Span = Span::from_secs(60);
+
+#[test]
+fn a_program_that_saves_is_told_and_its_helpers_are_not() {
+    assert_eq!(stopped("exec PROGRAM"), (code(143), true, false));
+}
+
+#[test]
+fn a_shell_ends_after_the_program_it_waits_for_and_does_not_go_on() {
+    assert_eq!(stopped("PROGRAM; echo > went-on"), (TERMINATED, true, false));
+    assert_eq!(stopped("sh -c 'PROGRAM; echo > went-on'; echo > went-on"), (TERMINATED, true, false));
+}
+
+#[test]
+fn a_shell_with_a_handler_of_its_own_is_told_beside_the_command_it_waits_for() {
+    assert_eq!(stopped("trap 'exit 9' TERM; PROGRAM"), (code(9), true, false));
+    assert_eq!(stopped("trap 'exit 9' TERM; setsid -w sh -c 'PROGRAM; echo > went-on'"), (code(9), true, false));
+    assert_eq!(stopped("trap 'exit 9' TERM; echo > ready; sleep 600"), (code(9), false, false));
+}
+
 #[test]
 fn a_worker_that_ignores_sigterm_is_killed_after_the_grace() {
     let mut bench = Bench::new();

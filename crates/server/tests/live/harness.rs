@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use cluster::{Run, Span, Time};
 use engine::{Command, Engine};
 use executors::{
-    Executor, ExecutorError, LaunchOrder, Limits, Program, ResizeOrder, Sighting, WorkerPlace, workers_of,
+    Executor, ExecutorError, LaunchOrder, Limits, News, Program, ResizeOrder, Sighting, WorkerPlace, workers_of,
 };
 use journal::JournalError;
 use perf::Tuning;
@@ -30,7 +30,7 @@ pub(crate) fn service(setup: &Setup, policy: &str) -> (Live, Book, ToldList) {
     let live = Live {
         core: Core { engine, ledger: Ledger::default() },
         store: Box::new(InMemory(book.clone())),
-        executor: Box::new(Scripted { told: told.clone(), seen: Vec::new() }),
+        executor: Box::new(Scripted { told: told.clone(), seen: Vec::new(), outcome: None }),
         replica: Arc::new(replica),
         settings: setup.settings,
         environment: BTreeMap::new(),
@@ -92,6 +92,8 @@ pub(crate) struct Scripted {
     pub(crate) told: ToldList,
     /// What a survey finds.
     pub(crate) seen: Vec<Sighting>,
+    /// What has come of a resize that is ordered again.
+    pub(crate) outcome: Option<News>,
 }
 
 impl Scripted {
@@ -114,8 +116,9 @@ impl Executor for Scripted {
         self.note(Told::Retune(run, tuning))
     }
 
-    fn resize(&mut self, order: &ResizeOrder) -> Result<(), ExecutorError> {
-        self.note(Told::Resize(order.run, order.workers.clone(), order.tuning))
+    fn resize(&mut self, order: &ResizeOrder) -> Result<Option<News>, ExecutorError> {
+        self.note(Told::Resize(order.run, order.workers.clone(), order.tuning))?;
+        Ok(self.outcome.take())
     }
 
     fn bookmark(&mut self, _: Run, _: u64) -> Result<(), ExecutorError> {

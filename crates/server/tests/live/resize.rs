@@ -1,10 +1,10 @@
 //! A run that can change its workers is not stopped to make room: it is told to, and what it lets go of is given away
 //! once it has.
 
-use api::{BatchRequest, JobId, JobRequest, JobView, Scene, WorkersRequest};
+use api::{BatchRequest, JobId, JobRequest, JobView, ProgressReport, Scene, WorkersRequest};
 use cluster::{ClaimId, ClusterDraft, Run, Span, Time};
 use executors::{News, Sighting, Stage, WorkerPlace};
-use server::core::{Ask, Submission};
+use server::core::{Ask, Done, Submission};
 use server::{Caller, Clock, Inbox, Live, explain, views};
 use sim::Setup;
 use tokio::sync::oneshot;
@@ -69,6 +69,21 @@ impl Bench {
         self.live.turn(self.now(), Vec::new(), vec![news]).unwrap();
     }
 
+    /// The supervisor of a run is lost. Returns the run that follows it.
+    fn lose(&mut self, run: Run) -> Run {
+        let ending = executors::Ending {
+            started: true,
+            exits: vec![executors::Exit::default()],
+            trouble: Some("lost".into()),
+            ..executors::Ending::default()
+        };
+        self.hear(News::Ended { run, ending });
+        let next = Run { attempt: run.attempt + 1, ..run };
+        self.wait_until_told("to launch it again", |told| launched(told).is_some_and(|(run, _)| run == next));
+        self.hear(News::Started { run: next });
+        next
+    }
+
     fn says(&mut self, run: Run, line: &str) {
         self.hear(News::Progress { run, lines: vec![line.replace('\n', " ")] });
     }
@@ -86,6 +101,16 @@ impl Bench {
         }
         let jobs = [0, 1].map(|number| explain(&self.live.replica.read(), JobId::job(number), self.now()));
         panic!("the executor was never told {what}: {jobs:#?}");
+    }
+
+    /// The service comes back and finds the first job running, and this of the resize that it ordered before.
+    fn restart(mut self, outcome: Option<News>) {
+        let seen = vec![Sighting { run: FIRST, stage: Stage::Running }];
+        self.live.executor = Box::new(Scripted { told: self.told.clone(), seen, outcome });
+        let clock = Clock::after(self.now());
+        let (inbox, messages) = Inbox::new();
+        inbox.leave();
+        self.live.run(&messages, clock).unwrap();
     }
 
     fn job(&self, number: u32) -> JobView {
@@ -188,9 +213,13 @@ fn what_interruptions_cost_is_learnt_shown_and_counted() {
         (claim.restart_price(), claim.learned.resize(), claim.resize_price())
     };
     assert_ne!(price(&bench).0, Span::from_secs(8), "what was declared");
-    bench.says(FIRST, r#"{"restart": {"kind": "restart", "phases": {"notice": 9, "stop": 2.5, "import": 5.5}}}"#);
+    let next = bench.lose(FIRST);
+    bench.says(next, r#"{"restart": {"kind": "restart", "phases": {"notice": 9, "stop": 2.5, "import": 5.5}}}"#);
+    bench.says(next, r#"{"resizable": true}"#);
     assert_eq!(price(&bench), (Span::from_secs(8), None, Span::from_secs(5)), "a resize is thought to cost less");
-    bench.says(FIRST, r#"{"restart": {"kind": "resize", "phases": {"process_group": 0.5, "first_step": 0.25}}}"#);
+    for _ in 0..2 {
+        bench.says(next, r#"{"restart": {"kind": "resize", "phases": {"process_group": 0.5, "first_step": 0.25}}}"#);
+    }
     assert_eq!(price(&bench), (Span::from_secs(8), Some(Span::from_millis(750)), Span::from_millis(750)));
     let (restart, resize) = (bench.job(0).restart.unwrap(), bench.job(0).resize.unwrap());
     assert_eq!((restart.seconds, restart.phases.import, resize.seconds), (8.0, Some(5.5), 0.75));
@@ -202,6 +231,9 @@ fn what_interruptions_cost_is_learnt_shown_and_counted() {
     ] {
         assert!(metrics.contains(line), "{line} is not in\n{metrics}");
     }
+    bench.says(next, r#"{"restart": {"kind": "resize", "phases": {"process_group": 1e6}}}"#);
+    let most = Span::from_millis((3 * 750 + 2 * 60_000) / 4);
+    assert_eq!(price(&bench).1, Some(most), "a quarter of the longest that a resize may take");
 }
 
 #[test]
@@ -210,13 +242,45 @@ fn after_a_restart_of_the_service_a_resize_that_is_under_way_is_ordered_again() 
     bench.says(FIRST, CHEAP);
     bench.submit(elastic());
     bench.wait_until_told("to shrink", |told| resized(told) == Some((FIRST, 1)));
-    let seen = vec![Sighting { run: FIRST, stage: Stage::Running }];
-    bench.live.executor = Box::new(Scripted { told: bench.told.clone(), seen });
-    let clock = Clock::after(bench.now());
-    let (inbox, messages) = Inbox::new();
-    inbox.leave();
-    bench.live.run(&messages, clock).unwrap();
-    assert_eq!(resized(&bench.told.lock().unwrap()[0]), Some((FIRST, 1)));
+    let told = bench.told.clone();
+    bench.restart(None);
+    assert_eq!(resized(&told.lock().unwrap()[0]), Some((FIRST, 1)));
+}
+
+#[test]
+fn a_run_that_was_resized_while_the_service_was_away_is_not_stopped_on_its_return() {
+    let mut bench = Bench::grown();
+    bench.says(FIRST, CHEAP);
+    bench.submit(elastic());
+    bench.wait_until_told("to shrink", |told| resized(told) == Some((FIRST, 1)));
+    bench.second += 3600;
+    let (told, replica) = (bench.told.clone(), bench.live.replica.clone());
+    bench.restart(Some(News::Resized { run: FIRST }));
+    assert!(!told.lock().unwrap().iter().any(|told| matches!(told, Told::Stop(..))), "{told:?}");
+    assert_eq!(replica.read().state.books().claim(FIRST.claim).progress.resizes, 2);
+}
+
+#[test]
+fn of_the_batch_nothing_is_said_while_the_workers_change() {
+    let mut bench = Bench::new();
+    bench.submit(elastic());
+    bench.hear(News::Started { run: FIRST });
+    let local_batch = |bench: &mut Bench| {
+        let caller = Caller { uid: 1, name: "ada".into(), is_admin: false };
+        let report = ProgressReport { loss: Some(0.5), ..ProgressReport::default() };
+        let (reply, mut answer) = oneshot::channel();
+        bench.second += 1;
+        let call = (caller, Ask::Report(JobId::job(0), report), reply);
+        bench.live.turn(bench.now(), vec![call], Vec::new()).unwrap();
+        let Ok(Done::Tuned(tuned)) = answer.try_recv().unwrap() else { panic!("a report is answered with a tuning") };
+        (tuned.batch_size, tuned.local_batch)
+    };
+    assert_eq!(local_batch(&mut bench), (Some(64), Some(64)));
+    bench.says(FIRST, REPORT);
+    bench.wait_until_told("to grow", |told| resized(told) == Some((FIRST, 2)));
+    assert_eq!(local_batch(&mut bench), (None, None));
+    bench.hear(News::Resized { run: FIRST });
+    assert_eq!(local_batch(&mut bench), (Some(128), Some(64)));
 }
 
 #[test]
@@ -226,16 +290,7 @@ fn what_an_earlier_run_could_do_is_not_taken_for_granted() {
     assert!(resizable(&bench));
     bench.says(FIRST, r#"{"loss": 0.5}"#);
     assert!(resizable(&bench), "it need be said once only");
-    let ending = executors::Ending {
-        started: true,
-        exits: vec![executors::Exit::default()],
-        trouble: Some("lost".into()),
-        ..executors::Ending::default()
-    };
-    bench.hear(News::Ended { run: FIRST, ending });
-    let next = Run { attempt: 2, ..FIRST };
-    bench.wait_until_told("to launch it again", |told| launched(told).is_some_and(|(run, _)| run == next));
-    bench.hear(News::Started { run: next });
+    let next = bench.lose(FIRST);
     bench.says(next, r#"{"loss": 0.5}"#);
     assert!(!resizable(&bench));
 }
