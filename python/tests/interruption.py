@@ -81,6 +81,10 @@ def check_reports(reports: list[dict[str, Any]], *, local_batch: int, accumulati
         assert pass_seconds <= report["compute_seconds"] < report["step_seconds"] < 60
     saved = [report["checkpoint"] for report in reports if "checkpoint" in report]
     assert saved and saved[0]["steps"] > 0 and 0 < saved[0]["seconds"] < 60, reports
+    (cost,) = [report["restart"] for report in reports if "restart" in report]
+    assert cost["kind"] == "restart"
+    assert set(cost["phases"]) == {"notice", "checkpoint", "stop", "start", "import", "restore", "first_step"}
+    assert 0.1 < cost["phases"]["import"] < 120 and 0 < cost["phases"]["checkpoint"] < 60, cost
 
 
 def _steps(view: JobView) -> Optional[int]:

@@ -2,9 +2,12 @@
 
 Arguments come by the environment: TEST_EPOCHS, TEST_OPTIMIZER, TEST_EXAMPLES, TEST_BATCH, TEST_LOADERS, TEST_PRECISION,
 TEST_CLIP (the largest norm of a gradient), TEST_NOISE (of the gradient of one example, added to its own),
-TEST_CHECKPOINT_SECONDS, TEST_SLOW_SAVE (seconds a state takes to be written at least), TEST_TERM (`boundary` or `step`:
-a signal to the first worker between the first two epochs, or in the middle of the tenth step). A batch takes at least
-as many seconds as the file `pace` says, if there is one: so many, and so many more for each of its examples.
+TEST_CHECKPOINT_SECONDS, TEST_SLOW_SAVE (seconds a state takes to be written at least), TEST_TERM (`boundary`, `step` or
+`last`: a signal to the first worker between the first two epochs, in the middle of the tenth step, or in the middle of
+the last step of the first epoch), TEST_INFINITE (so many steps into the training a loss is infinite, once),
+TEST_FUSED (whether the optimiser is), TEST_BYPASS (whether a method of the model is called instead of the model). A
+batch takes at least as many seconds as the file `pace` says, if there is one: so many, and so many more for each of its
+examples.
 """
 
 from __future__ import annotations
@@ -35,6 +38,9 @@ class SlowToSave:
 
     def load_state_dict(self, _state: object) -> None:
         """There is nothing in it."""
+
+    def __deepcopy__(self, _: object) -> SlowToSave:
+        return self
 
     def __reduce__(self) -> Tuple[Any, Tuple[()]]:
         time.sleep(float(os.environ["TEST_SLOW_SAVE"]))
@@ -68,7 +74,8 @@ def send_term(when: str) -> None:
 training = moira.init(seed=3)
 examples = Numbered(int(os.environ.get("TEST_EXAMPLES", "1000")))
 net: Any = network(seed=5)
-optimizer: Any = optimizer_of(net, os.environ.get("TEST_OPTIMIZER", "SGD"))
+optimizer: Any = optimizer_of(net, os.environ.get("TEST_OPTIMIZER", "SGD"), fused="TEST_FUSED" in os.environ)
+infinite_at = int(os.environ.get("TEST_INFINITE", "-1"))
 scaler = torch.amp.GradScaler("cpu", init_scale=1024.0) if os.environ.get("TEST_PRECISION") == "scaled" else None
 data: Any = torch.utils.data.DataLoader(
     examples,
@@ -93,26 +100,34 @@ def note(step: moira.Step) -> None:
             file.write(json.dumps(line) + "\n")
 
 
+last_of_pass = [int(os.environ["TEST_LAST"])] if "TEST_LAST" in os.environ else None
 moira.on_step(note)
 for epoch in moira.epochs(int(os.environ.get("TEST_EPOCHS", "3"))):
     for inputs, outputs, numbers in data:
         take_time(began=time.monotonic(), examples=len(numbers))
         optimizer.zero_grad()
-        loss = nn.functional.mse_loss(net(inputs), outputs)
+        predicted = net.module(inputs) if "TEST_BYPASS" in os.environ else net(inputs)
+        loss = nn.functional.mse_loss(predicted, outputs)
+        if training.progress == infinite_at:
+            infinite_at = -1
+            loss = loss * float("inf")
         if noise > 0.0:
             # The gradient of this is noise of a batch of so many examples: its mean is nothing.
             drawn = (torch.randn_like(weight) * noise / len(numbers) ** 0.5 for weight in net.parameters())
             loss = loss + sum((weight * one).sum() for weight, one in zip(net.parameters(), drawn))
         if training.progress == 10:
             send_term("step")
+        if numbers.tolist()[-1:] == last_of_pass:
+            send_term("last")
         if scaler is None:
             loss.backward()
             clip()
             optimizer.step()
         else:
             scaler.scale(loss).backward()
-            scaler.unscale_(optimizer)
-            clip()
+            if "TEST_CLIP" in os.environ:
+                scaler.unscale_(optimizer)
+                clip()
             scaler.step(optimizer)
             scaler.update()
         moira.report(loss=loss)

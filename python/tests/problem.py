@@ -31,8 +31,9 @@ def network(seed: int) -> nn.Module:
     return nn.Sequential(nn.Linear(10, 16), nn.Tanh(), nn.Linear(16, 1))
 
 
-def optimizer_of(model: nn.Module, kind: str = "SGD") -> Any:
-    return getattr(torch.optim, kind)(model.parameters(), lr=0.05 if kind == "SGD" else 0.005)
+def optimizer_of(model: nn.Module, kind: str = "SGD", fused: bool = False) -> Any:
+    rate = 0.05 if kind == "SGD" else 0.005
+    return getattr(torch.optim, kind)(model.parameters(), lr=rate, fused=fused or None)
 
 
 def schedule_of(optimizer: Any) -> Any:

@@ -74,11 +74,11 @@ def holds(workers: int) -> Callable[[JobView], bool]:
     return lambda view: view.state == "running" and view.workers.have == workers
 
 
-def test_a_job_shrinks_for_a_second_one_and_grows_back_when_it_leaves(
-    service: Service, tmp_path: Path, undisturbed: List[Dict[str, Any]]
-) -> None:
+def shrink_and_grow_back(service: Service, directory: Path, undisturbed: List[Dict[str, Any]]) -> Run:
+    """A training on two workers, whom another job takes one device from for a while: it is never restarted, and every
+    step is that of an undisturbed one."""
     # Two workers are a little faster than one: worth a device that is free, but not one that somebody waits for.
-    records = Run(tmp_path / "run", LOOP).pace(0.4, each=0.002)
+    records = Run(directory, LOOP).pace(0.4, each=0.002)
     job = submit_loop(
         service,
         records.directory,
@@ -95,19 +95,45 @@ def test_a_job_shrinks_for_a_second_one_and_grows_back_when_it_leaves(
     service.until_job(job, holds(2), "it has grown back")
     records.pace(0)
     final = job.wait(PATIENCE)
-    assert final.succeeded, service.log_of(job)
+    assert final.succeeded, f"{final.message}\n{service.log_of(job)}"
     assert_same_steps(records.records(), undisturbed)
     assert_every_example_once_a_pass(records, passes=EPOCHS)
     assert {step["workers"] for step in records.records()} == {1, 2}
     assert final.failures == 0
     assert final.attempts == 1, "it was never restarted"
+    return records
+
+
+def test_a_job_shrinks_for_a_second_one_and_grows_back_when_it_leaves(
+    tmp_path: Path, undisturbed: List[Dict[str, Any]]
+) -> None:
+    """Under a policy that gives a newcomer whatever is free."""
+    for service in serving('policy = "composed:grant=grow,grow_gain=1.05"', TWO_DEVICES):
+        records = shrink_and_grow_back(service, tmp_path / "run", undisturbed)
+        assert records.records()[0]["workers"] == 2, "it starts on both devices"
+
+
+def test_a_job_that_must_prove_itself_first_shrinks_and_grows_back_too(
+    service: Service, tmp_path: Path, undisturbed: List[Dict[str, Any]]
+) -> None:
+    """Under the policy of the house, which begins with one worker."""
+    records = shrink_and_grow_back(service, tmp_path / "run", undisturbed)
+    assert records.records()[0]["workers"] == 1
 
 
 def test_a_job_that_is_stopped_goes_on_with_fewer_workers(tmp_path: Path, undisturbed: List[Dict[str, Any]]) -> None:
     """Where workers cannot change in place: held and released, when there is less to have than before."""
     for service in serving('resize_within = "0s"', TWO_DEVICES):
         records = Run(tmp_path / "run", LOOP).pace(0.1)
-        job = submit_loop(service, records.directory, workers=(1, 2), batch=(64, 64), checkpoint={"restart_cost": "1s"})
+        # Processes that load data are the training's own: whoever stops it must not take them away while it saves.
+        job = submit_loop(
+            service,
+            records.directory,
+            workers=(1, 2),
+            batch=(64, 64),
+            checkpoint={"restart_cost": "1s"},
+            env={"TEST_LOADERS": "2"},
+        )
         service.until_job(job, lambda view: view.state == "running", "it runs")
         records.await_records(10)
         job.hold()
@@ -118,7 +144,7 @@ def test_a_job_that_is_stopped_goes_on_with_fewer_workers(tmp_path: Path, undist
         records.await_records(len(records.records()) + 10)
         records.pace(0)
         final = job.wait(PATIENCE)
-        assert final.succeeded, service.log_of(job)
+        assert final.succeeded, f"{final.message}\n{service.log_of(job)}"
         assert final.attempts > 1
         assert_same_steps(records.records(), undisturbed)
         assert_every_example_once_a_pass(records, passes=EPOCHS)
@@ -184,7 +210,7 @@ def test_a_service_that_is_away_and_a_worker_that_is_killed_cost_no_more_than_th
         service.until_job(job, lambda view: view.attempts == 2 and view.state == "running", "it is tried again")
         records.pace(0)
         final = job.wait(PATIENCE)
-        assert final.succeeded, service.log_of(job)
+        assert final.succeeded, f"{final.message}\n{service.log_of(job)}"
         assert final.failures == 1
         by_number = {step["number"]: step for step in records.records()}
         assert_same_steps([by_number[number] for number in sorted(by_number)], undisturbed)

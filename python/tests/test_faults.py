@@ -15,6 +15,8 @@ from workers import Run, wait_for
 
 pytest.importorskip("torch")
 
+from moira.training.sampler import ElasticOrder, Layout
+
 __all__ = ["undisturbed"]
 
 
@@ -40,6 +42,20 @@ def test_a_stop_in_the_middle_of_a_step_or_between_passes_repeats_nothing(
     assert_every_example_once_a_pass(run)
 
 
+def test_a_stop_in_the_last_step_of_an_epoch_lets_the_loop_close_it(
+    run: Run, undisturbed: List[Dict[str, Any]]
+) -> None:
+    """What a loop does after an epoch, such as to step its scheduler, it does once, and with the last batch at hand."""
+    order = ElasticOrder(1000, shuffle=True, seed=3, least_rest=4)
+    last = list(order.shares(Layout(64, 1, 1), 0))[-1].passes[0][-1]
+    assert run.start(1, TEST_TERM="last", TEST_LAST=str(last)).wait() == [143], run.output()
+    assert len(run.records()) == 16, "so many steps are an epoch"
+    assert run.start(2).wait() == [0, 0], run.output()
+    assert_same_steps(run.records(), undisturbed)
+    epochs = [line["epoch"] for line in run.records("examples.jsonl")]
+    assert epochs == sorted(epochs)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_signal_in_the_middle_of_a_save_leaves_a_whole_state(
     run: Run, undisturbed: List[Dict[str, Any]], number: signal.Signals
@@ -51,6 +67,7 @@ def test_a_signal_in_the_middle_of_a_save_leaves_a_whole_state(
     assert run.wait() == [143 if number == signal.SIGTERM else -9], run.output()
     made = len(run.records())
     assert run.pace(0).start(1, TEST_SLOW_SAVE="0").wait() == [0], run.output()
+    assert list(states.glob("*.tmp")) == [], "what was not finished is cleared away"
     first_again = run.records()[made]["number"]
     if number == signal.SIGTERM:
         assert first_again == made + 1, "nothing is repeated"
@@ -95,6 +112,13 @@ def test_a_disk_in_trouble_costs_what_was_done_since_and_says_so(
     assert run.pace(0).start(1).wait() == [0], run.output()
     assert 1 < run.records()[made]["number"] <= made
     assert_same_in_the_end(run, undisturbed)
+
+
+def test_a_full_disk_does_not_undo_a_training_that_is_done(run: Run, small_disk: Path) -> None:
+    subprocess.run(["dd", "if=/dev/zero", f"of={small_disk}/ballast"], check=False, capture_output=True)
+    assert run.start(1).wait() == [0], run.output()
+    assert "No space left on device. Make room or make it writable; there is no whole state yet" in run.output()
+    assert (run.directory / "final.json").exists()
 
 
 def test_a_directory_that_is_gone_is_made_anew(run: Run, undisturbed: List[Dict[str, Any]]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any, Iterator
 
@@ -128,3 +129,42 @@ def test_exchanged_gradients_are_of_all_passes(lone_group: Any, in_buckets: bool
         model.zero_grad()
         gradients.begin_step(Share(size=8, passes=[[0, 1, 2], [3]]), 2, measures=False)
         gradients.begin_pass(0)
+
+
+def measured(model: Two, *losses: tuple[float, float]) -> Gradients:
+    """A first pass, and a last one that is sent back in these pieces, of equal weight."""
+    gradients = Gradients(torch.optim.SGD(model.parameters(), lr=0.1))
+    gradients.begin_step(Share(size=4, passes=[[0, 1], [2, 3]]), 1, measures=True)
+    gradients.begin_pass(0)
+    model(2.0, 0.0).backward()
+    gradients.begin_pass(1)
+    for loss in losses:
+        model(*loss).backward()
+    return gradients
+
+
+def test_the_squares_of_passes_and_of_their_mean_are_measured() -> None:
+    parts, mean = measured(Two(), (6.0, 0.0)).squares(loss_scale=1.0)
+    assert (parts, mean) == ([2.0**2 + 6.0**2], [4.0**2])
+
+
+def test_a_pass_that_is_sent_back_in_pieces_is_not_measured_wrongly(caplog: pytest.LogCaptureFixture) -> None:
+    parts, mean = measured(Two(), (5.0, 0.0), (1.0, 0.0)).squares(loss_scale=1.0)
+    assert math.isnan(parts[0]) and math.isnan(mean[0])
+    assert "expected one loss.backward() for each batch" in caplog.text
+
+
+def test_a_parameter_that_is_never_used_does_not_keep_adam_from_being_measured_as_it_sees() -> None:
+    model = Two()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    gradients = Gradients(optimizer)
+    for _ in range(8):
+        gradients.begin_step(Share(size=1, passes=[[0]]), 1, measures=True)
+        gradients.begin_pass(0)
+        optimizer.zero_grad()
+        model(1000.0, 0.0).backward()
+        compared = gradients.compare_with_before(loss_scale=1.0)
+        optimizer.step()
+    assert gradients.is_preconditioned
+    assert compared is not None
+    assert compared == [[pytest.approx(1.0)]] * 3, "divided by its own size it is one"

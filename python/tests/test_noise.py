@@ -53,6 +53,21 @@ def test_estimates_of_a_lone_worker_are_dropped_once_there_are_several_parts() -
     assert noise.var == pytest.approx(6.0)
 
 
+def test_what_was_measured_before_adam_could_be_trusted_is_forgotten() -> None:
+    noise = NoiseEstimator(1)
+    noise.observe([8e6], [5e6], 2, 2.0)
+    known = []
+    for is_preconditioned in [False, True]:
+        noise.measured_as_adam_sees(is_preconditioned)
+        known.append(noise.is_known)
+    assert known == [True, False]
+    noise.observe([8.0], [5.0], 2, 2.0)
+    restored = NoiseEstimator(1)
+    restored.load_state_dict(noise.state_dict())
+    restored.measured_as_adam_sees(True)
+    assert restored.sqr == pytest.approx(2.0), "a restart forgets nothing"
+
+
 def test_the_past_fades_with_examples_not_with_steps() -> None:
     def after(scale: float, steps: int) -> float:
         noise = NoiseEstimator(1)

@@ -104,3 +104,60 @@ def test_a_service_that_is_away_holds_nobody_up_and_hears_the_latest_when_it_is_
     thread.join()
     server.server_close()
     assert heard[-1] == {"run": "1", "steps": 99}
+
+
+def test_a_flush_in_vain_does_not_make_the_reporter_restless(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reporters, "PATIENCE_SECONDS", 60.0)
+    attempts: List[str] = []
+
+    def deliver(line: str) -> None:
+        attempts.append(line)
+        raise OSError("away")
+
+    reporter = Reporter(deliver, "1")
+    reporter.put({"steps": 1})
+    reporter.flush(0.1)
+    time.sleep(0.3)
+    assert len(attempts) <= 2
+
+
+def test_a_line_that_is_refused_is_dropped_and_the_next_one_comes_through(caplog: pytest.LogCaptureFixture) -> None:
+    heard: List[Dict[str, Any]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            line = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            heard.append(line)
+            self.send_response(400 if "odd" in line else 200)
+            self.end_headers()
+
+        def log_message(self, *_arguments: Any) -> None:
+            """Not of interest."""
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    url = f"http://127.0.0.1:{server.server_port}"
+    reporter = Reporter.from_environment({"MOIRA_JOB_ID": "7", "MOIRA_SERVER_URL": url})
+    reporter.put({"odd": 1})
+    reporter.flush(10.0)
+    reporter.put({"steps": 2})
+    reporter.flush(10.0)
+    server.shutdown()
+    thread.join()
+    server.server_close()
+    assert heard == [{"run": "1", "odd": 1}, {"run": "1", "steps": 2}]
+    assert "the service refuses a report: 400" in caplog.text
+
+
+def test_figures_may_be_numbers_of_any_sort(tmp_path: Path) -> None:
+    class Scalar:
+        def __float__(self) -> float:
+            return 0.5
+
+    path = tmp_path / "progress"
+    path.touch()
+    reporter = Reporter.from_environment({"MOIRA_PROGRESS_FILE": str(path)})
+    reporter.put({"steps": 3, "loss": Scalar(), "epoch": [1, 2]})
+    reporter.flush()
+    assert lines_of(path) == [{"run": "1", "steps": 3, "loss": 0.5}]

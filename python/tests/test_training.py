@@ -62,6 +62,16 @@ def test_any_number_of_workers_makes_the_same_steps(run: Run, undisturbed: List[
     assert_every_example_once_a_pass(run)
 
 
+def test_running_means_are_those_of_the_first_worker(tmp_path: Path) -> None:
+    run = Run(tmp_path, LOOP.parent / "buffers.py").start(2)
+    assert run.wait() == [0, 0], run.output()
+    first, second = (run.records(f"buffers-{rank}.jsonl") for rank in range(2))
+    assert [step["means"] for step in first] == [step["means"] for step in second]
+    assert first[0]["means"] != first[1]["means"], "they are learnt"
+    assert [step["seen"] for step in second] == list(range(1, 9))
+    assert {step["own"] for step in second} == {1.0}, "what is not saved is each worker's own"
+
+
 def test_a_stopped_training_goes_on_with_other_workers_where_it_was(
     run: Run, undisturbed: List[Dict[str, Any]]
 ) -> None:
@@ -115,12 +125,16 @@ def test_workers_come_and_go_while_the_others_stay(run: Run, undisturbed: List[D
     run.resize(stay=[2, 3], join=0)
     run.await_done()
     assert run.members[0].wait(PATIENCE_SECONDS) == 143
-    assert run.wait() == [143, 143, 0, 0], run.output()
+    # There may be as many as before and still others, so that one takes the place of another.
+    run.pace(HOLD).resize(stay=[3], join=1)
+    run.await_ready([4])
+    run.pace(0.05).await_done()
+    assert run.wait() == [143, 143, 143, 0, 0], run.output()
     assert_same_steps(run.records(), undisturbed)
     assert_every_example_once_a_pass(run)
     assert {step["workers"] for step in run.records()} == {1, 2, 3}
     kinds = [report["restart"]["kind"] for report in run.reports() if "restart" in report]
-    assert kinds == ["resize"] * 3
+    assert kinds == ["resize"] * 4
 
 
 def test_a_resize_that_is_withdrawn_disturbs_nobody(run: Run, undisturbed: List[Dict[str, Any]]) -> None:
@@ -149,6 +163,34 @@ def test_passes_add_up_to_the_step_of_one(tmp_path: Path, optimizer: str) -> Non
         found.append([step["loss"] for step in run.records()])
     assert found[1] == pytest.approx(found[0], abs=1e-4)
     assert found[2] == pytest.approx(found[0], abs=1e-4)
+
+
+def test_workers_whose_gradients_are_not_exchanged_are_told_so(run: Run) -> None:
+    assert run.start(2, TEST_BYPASS="1").wait() == [1, 1]
+    assert "call the model itself, model(inputs) and not one of its methods" in run.output()
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_step_that_the_scaler_leaves_out_brings_no_progress(run: Run, fused: bool) -> None:
+    environ = {"TEST_PRECISION": "scaled", "TEST_INFINITE": "5", "TEST_EPOCHS": "1", "TEST_OPTIMIZER": "Adam"}
+    assert run.start(1, **environ, **({"TEST_FUSED": "1"} if fused else {})).wait() == [0], run.output()
+    assert [step["progress"] for step in run.records()[3:8]] == [4.0, 5.0, 5.0, 6.0, 7.0]
+
+
+@pytest.mark.parametrize("optimizer", ["SGD", "Adam"])
+def test_a_lone_worker_measures_gradients_without_their_scale(tmp_path: Path, optimizer: str) -> None:
+    """Also where the optimiser itself takes the scale away."""
+    noise: List[Dict[str, float]] = []
+    ways: List[Dict[str, str]] = [{}, {"TEST_PRECISION": "scaled"}, {"TEST_PRECISION": "scaled", "TEST_FUSED": "1"}]
+    for way in ways:
+        environ = {"MOIRA_BATCH": "64", "MOIRA_BATCH_MAX": "1024", "MOIRA_LOCAL_BATCH": "64", **way}
+        environ["TEST_OPTIMIZER"] = optimizer
+        run = Run(tmp_path / str(len(noise)), LOOP).start(1, **environ)
+        assert run.wait() == [0], run.output()
+        noise.append([report["noise"] for report in run.reports() if "noise" in report][-1])
+    for scaled in noise[1:]:
+        assert scaled["sqr"] == pytest.approx(noise[0]["sqr"], rel=1e-2)
+        assert scaled["var"] == pytest.approx(noise[0]["var"], rel=1e-2)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -219,6 +261,18 @@ def test_states_that_are_all_torn_are_an_error_that_says_what_to_do(run: Run) ->
         path.write_bytes(b"torn")
     assert run.start(1).wait() == [1]
     assert "Restore one from a backup, or empty the directory to begin anew" in run.output()
+
+
+def test_a_batch_that_its_workers_cannot_share_is_refused(run: Run) -> None:
+    assert run.start(1, TEST_BATCH="3").wait() == [1]
+    assert "batch_size=3, which 4 workers cannot share" in run.output()
+
+
+def test_a_batch_larger_than_all_examples_is_timed_all_the_same(run: Run) -> None:
+    environ = {"MOIRA_BATCH": "64", "MOIRA_BATCH_MAX": "4096", "MOIRA_LOCAL_BATCH": "2048"}
+    assert run.pace(0.2).start(1, **environ).wait() == [0], run.output()
+    timed = [report for report in run.reports() if "step_seconds" in report]
+    assert timed and {report["local_batch"] for report in timed} == {1000}
 
 
 def test_a_batch_that_is_not_the_submitted_one_is_refused(run: Run) -> None:

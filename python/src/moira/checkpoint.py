@@ -67,16 +67,22 @@ class Checkpoints:
             to_disk(self.directory)
         except OSError as error:
             raise CheckpointError(self._advice(error)) from error
+        except Exception as error:
+            raise CheckpointError(f"cannot save the state in {self.directory}: {error}") from error
         finally:
             for path in fresh:
                 _remove(path)
         self._remove_older()
         return Saved(step, data, time.monotonic() - began)
 
+    def is_busy(self) -> bool:
+        """Whether a state is being written in the background."""
+        return self._thread is not None and self._thread.is_alive()
+
     def save_in_background(self, step: int, write: Write) -> bool:
         """The same while training goes on. False if the state before is still being written. What ``write`` writes must
         not change meanwhile."""
-        if self._thread is not None and self._thread.is_alive():
+        if self.is_busy():
             return False
         self._thread = threading.Thread(target=self._save_aside, args=(step, write), name="moira-checkpoint")
         self._thread.start()
@@ -84,7 +90,7 @@ class Checkpoints:
 
     def outcome(self) -> Optional[Tuple[Optional[Saved], Optional[CheckpointError]]]:
         """What came of the last save in the background; told once."""
-        if self._thread is not None and self._thread.is_alive():
+        if self.is_busy():
             return None
         outcome, self._outcome = self._outcome, None
         return outcome
@@ -93,6 +99,11 @@ class Checkpoints:
         """Until nothing is being written any more."""
         if self._thread is not None:
             self._thread.join()
+
+    def remove_unfinished(self) -> None:
+        """Removes what was left by a process that was killed while it wrote. Nobody may be writing."""
+        for path in self.directory.glob("state-*.tmp"):
+            _remove(path)
 
     def load_newest(self, read: Read) -> Optional[Tuple[int, Any]]:
         """The newest state that is whole, with its step; nothing if nothing was ever saved. States that are there but

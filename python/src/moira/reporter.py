@@ -7,13 +7,18 @@ cannot be delivered is kept, newer figures in place of older ones, and tried aga
 from __future__ import annotations
 
 import atexit
+import http.client
 import json
+import logging
 import math
 import os
 import threading
 import time
+import urllib.error
 import urllib.request
 from typing import Any, Callable, Dict, List, Mapping, Optional
+
+log = logging.getLogger("moira")
 
 #: Reports are gathered for so long.
 INTERVAL_SECONDS = 1.0
@@ -89,23 +94,31 @@ class Reporter:
                     self._changed.wait()
                 lines, self._pending = self._pending, []
                 upto, wait = self._put, INTERVAL_SECONDS
+                # Whoever is in a hurry has one attempt at once; if it fails, it waits like everybody else.
+                self._is_urgent = False
             try:
                 while lines:
                     self._write(lines[0])
                     del lines[0]
-            except OSError:
+            except (OSError, http.client.HTTPException):
                 self._keep(lines)
                 upto, wait = -1, PATIENCE_SECONDS
             with self._changed:
                 self._delivered = max(self._delivered, upto)
-                self._is_urgent = self._is_urgent and self._delivered < self._put
                 self._changed.notify_all()
-                if not self._is_urgent:
-                    self._changed.wait_for(lambda: self._is_urgent, wait)
+                self._changed.wait_for(lambda: self._is_urgent, wait)
 
     def _write(self, figures: Dict[str, Any]) -> None:
-        if self._deliver is not None:
+        """Delivers a line. One that is no good will be no better next time, so it is dropped."""
+        assert self._deliver is not None, "nothing is put otherwise"
+        try:
             self._deliver(json.dumps({"run": self._run, **figures}))
+        except urllib.error.HTTPError as error:
+            if error.code >= 500:
+                raise
+            log.warning("the service refuses a report: %s %s", error.code, error.read(500).decode(errors="replace"))
+        except (TypeError, ValueError) as error:
+            log.warning("a report cannot be written: %s", error)
 
     def _keep(self, lines: List[Dict[str, Any]]) -> None:
         """What could not be delivered goes with the next line, unless something newer was said meanwhile."""
@@ -156,9 +169,19 @@ def _sound(figures: Mapping[str, Any]) -> Dict[str, Any]:
             inner = _sound(value)
             if inner:
                 kept[name] = inner
-        elif isinstance(value, float):
-            if math.isfinite(value):
-                kept[name] = value
-        elif value is not None:
+        elif isinstance(value, (bool, int, str)):
             kept[name] = value
+        elif value is not None:
+            number = _number(value)
+            if math.isfinite(number):
+                kept[name] = number
     return kept
+
+
+def _number(value: Any) -> float:
+    """A number of whatever sort: Python's, NumPy's, a tensor of one. What is none is not finite either."""
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        log.warning("a figure that should be a number is none: %s", error)
+        return math.nan

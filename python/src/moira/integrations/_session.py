@@ -16,6 +16,7 @@ import torch
 import torch.distributed
 
 from moira.integrations import _folders as folders
+from moira.interruption import Interruption, departure_of, note_departure
 from moira.job import STOPPED, Job
 
 __all__ = ["Session", "Wish"]
@@ -37,9 +38,17 @@ class Session:
     """From the beginning of training to its end."""
 
     def __init__(
-        self, job: Job, *, steps: int, local_batch: Optional[int], accumulation: int, resumed: Optional[Path]
+        self,
+        job: Job,
+        *,
+        steps: int,
+        local_batch: Optional[int],
+        accumulation: int,
+        resumed: Optional[Path],
+        interruption: Optional[Interruption] = None,
     ) -> None:
-        """``steps`` are the framework's own; ``resumed`` is the checkpoint that they come from.
+        """``steps`` are the framework's own; ``resumed`` is the checkpoint that they come from, and ``interruption`` is
+        the one that this run ends, begun when everything was imported and nothing restored.
 
         A checkpoint that was sealed knows how many examples that were, also with another number of workers.
         """
@@ -53,6 +62,10 @@ class Session:
         self._examples: int = sealed.get("examples") or steps * (self._step_examples or 0)
         self._clock = _Clock()
         self._saw_notice = False
+        self._interruption = interruption
+        self._departure: Optional[Interruption] = None
+        if interruption is not None:
+            interruption.lap("restore")
         self._handlers = [(number, signal.getsignal(number)) for number in (signal.SIGUSR1, signal.SIGTERM)]
         job.watch_signals()
 
@@ -73,6 +86,7 @@ class Session:
         self.steps += 1
         self._examples += self._step_examples or 0
         times = self._clock.step_ended()
+        self._end_interruption()
         if times is not None:
             batch = {"local_batch": self._local_batch, "accumulation": self._accumulation}
             self._job.report(steps=self.designed_steps, **figures, **times, **(batch if self._local_batch else {}))
@@ -93,16 +107,20 @@ class Session:
             folders.seal(folder, {"steps": self.steps, "examples": self._examples, "designed": self._designed})
             figures = {"steps": self.designed_steps, "seconds": seconds}
             self._job.report(steps=self.designed_steps, checkpoint=figures)
-            self._job.flush()
         if _together():
             torch.distributed.barrier()
         self._clock.paused()
+        if self._departure is not None:
+            self._departure.lap("checkpoint")
 
     def leave(self) -> NoReturn:
         """Ends this process as one that was stopped."""
         self._job.flush()
         if _together():
             torch.distributed.destroy_process_group()
+        if self._departure is not None:
+            self._departure.lap("stop")
+            note_departure(self._job, self._departure)
         sys.exit(STOPPED)
 
     def end(self) -> None:
@@ -112,9 +130,20 @@ class Session:
         for number, handler in self._handlers:
             signal.signal(number, handler)
 
+    def _end_interruption(self) -> None:
+        """Once a second step shows what one usually takes, it is known what the interruption cost."""
+        seconds = self._clock.last
+        if self._interruption is not None and seconds is not None:
+            cost = self._interruption.step(seconds, typical=seconds)
+            if cost is not None:
+                self._job.report(restart=cost)
+                self._interruption = None
+
     def _wish(self) -> Wish:
         own = Wish.STOP if self._job.stop_requested else Wish.SAVE if self._job.notice else Wish.GO_ON
         wish = _agreed(own)
+        if wish is Wish.STOP and self._departure is None:
+            self._departure = departure_of(self._job)
         if wish is not Wish.SAVE:
             return wish
         # One save for one notice: what comes after it is saved when the stop itself comes.
@@ -131,6 +160,8 @@ class _Clock:
         self._passes = 0
         # The first step of a process compiles and warms up what later ones find ready.
         self._is_first = True
+        #: Seconds of the step that ended last, unless it was interrupted.
+        self.last: Optional[float] = None
         self._reset(time.monotonic())
 
     def step_began(self) -> None:
@@ -145,6 +176,7 @@ class _Clock:
     def step_ended(self) -> Optional[dict[str, float]]:
         """The means, once there are enough of them; empty if they are of nothing."""
         now = time.monotonic()
+        self.last = now - self._began if self._began is not None else None
         if self._began is not None and not self._is_first:
             self._steps += 1
             self._step_seconds += now - self._began

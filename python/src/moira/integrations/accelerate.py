@@ -20,6 +20,7 @@ from accelerate import Accelerator
 
 from moira.integrations import _folders as folders
 from moira.integrations._session import Session, Wish
+from moira.interruption import after_restart
 from moira.job import Job
 
 __all__ = ["Run", "moira_accelerate"]
@@ -62,6 +63,7 @@ class Run:
 
     def __enter__(self) -> Run:
         if self._job is not None:
+            interruption = after_restart(self._job)
             resumed = self._resume()
             self._session = Session(
                 self._job,
@@ -69,6 +71,7 @@ class Run:
                 local_batch=self._local_batch,
                 accumulation=self._accelerator.gradient_accumulation_steps - 1,
                 resumed=resumed,
+                interruption=interruption,
             )
             self._session.step_began()
         return self

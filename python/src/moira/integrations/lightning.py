@@ -20,6 +20,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 
 from moira.integrations import _folders as folders
 from moira.integrations._session import Session, Wish
+from moira.interruption import Interruption, after_restart
 from moira.job import Job
 
 __all__ = ["MoiraCallback", "ckpt_path"]
@@ -48,7 +49,12 @@ class MoiraCallback(Callback):
         self._local_batch = local_batch
         self._save_every = save_every
         self._session: Optional[Session] = None
+        self._interruption: Optional[Interruption] = None
         self._saved_at = 0.0
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        if self._job is not None and stage == "fit":
+            self._interruption = after_restart(self._job)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self._job is not None:
@@ -59,7 +65,9 @@ class MoiraCallback(Callback):
                 local_batch=self._local_batch or _batch_size(trainer.train_dataloader),
                 accumulation=trainer.accumulate_grad_batches - 1,
                 resumed=Path(trainer.ckpt_path).parent if trainer.ckpt_path else None,
+                interruption=self._interruption,
             )
+            self._interruption = None
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         if self._session is not None:

@@ -22,6 +22,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from moira.integrations import _folders as folders
 from moira.integrations._session import Session, Wish
+from moira.interruption import Interruption, after_restart
 from moira.job import Job
 
 __all__ = ["MoiraCallback", "output_dir", "resume_from"]
@@ -39,8 +40,13 @@ class MoiraCallback(TrainerCallback):
     def __init__(self, job: Optional[Job] = None) -> None:
         self._job = job or Job.from_environment()
         self._session: Optional[Session] = None
+        self._interruption: Optional[Interruption] = None
         self._is_stopping = False
         self._idle_since = 0.0
+
+    def on_init_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        if self._job is not None:
+            self._interruption = after_restart(self._job)
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -53,7 +59,9 @@ class MoiraCallback(TrainerCallback):
                 local_batch=args.train_batch_size,
                 accumulation=args.gradient_accumulation_steps - 1,
                 resumed=_folder(args, state) if state.global_step else None,
+                interruption=self._interruption,
             )
+            self._interruption = None
 
     def on_step_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any

@@ -7,8 +7,10 @@ estimate lives on.
 
 from __future__ import annotations
 
+import logging
+import math
 import time
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, Iterable, List, Optional, Tuple
 
 import torch
 import torch.distributed as dist
@@ -16,6 +18,8 @@ from torch import Tensor, nn
 from torch.autograd import Variable
 
 from moira.training.sampler import Share
+
+log = logging.getLogger("moira")
 
 #: Second moments of fewer steps than this say little.
 _TRUSTED_AFTER = 5
@@ -42,11 +46,17 @@ class Gradients:
         self._zeros: Dict[nn.Parameter, Tensor] = {}
         self._hides = False
         self._is_in_backward = False
+        #: Whether the pass at hand was sent back before.
+        self._is_sent_back = False
+        self._has_warned = False
         self._squares: List[List[Tensor]] = []
         self._mean_squares: List[List[Tensor]] = []
         self._before: Optional[List[List[Tensor]]] = None
-        self._before_was_preconditioned = False
         self._ready_at = 0.0
+        self._is_exchanged = False
+        self._adapts = adapts(optimizer)
+        #: Whether gradients are measured as Adam sees them, since it has second moments that can be trusted.
+        self.is_preconditioned = False
 
     def group_count(self) -> int:
         """Groups of parameters of the optimiser."""
@@ -60,17 +70,21 @@ class Gradients:
         self._squares = [[] for _ in self._groups]
         self._mean_squares = [[] for _ in self._groups]
         self._kept, self._hides = {}, False
+        self._is_exchanged = False
+        if measures and self._adapts and not self.is_preconditioned:
+            self.is_preconditioned = max(_steps(self._optimizer.state.values()), default=0.0) >= _TRUSTED_AFTER
         self._listen(len(share.passes) > 1)
 
     def begin_pass(self, number: int) -> None:
         """The forward and backward pass of this number comes."""
         self._pass = number
-        self._is_in_backward = False
+        self._is_in_backward = self._is_sent_back = False
 
     def exchange(self, group, bucket):  # type: ignore[no-untyped-def]
         """The hook of DistributedDataParallel: called with gradients as soon as the backward pass has them, when they
         are to be averaged over all workers. It has no annotations, since they would be compared with the classes
         themselves, and ours are text."""
+        self._is_exchanged = True
         buffer: Tensor = bucket.buffer()
         if self._measures:
             self._measure(bucket.parameters(), bucket.gradients(), self._squares)
@@ -96,11 +110,17 @@ class Gradients:
         return self._ready_at
 
     def complete(self, loss_scale: float) -> None:
-        """Brings back what was kept if the last pass went without backward, to gradients that are unscaled."""
+        """Brings back what was kept if the last pass went without backward, to gradients that have lost this scale."""
         if self._kept and self._workers > 1:
             raise RuntimeError(
                 "optimizer.step() was called without loss.backward() for the last batch of a step, with which several "
                 "workers exchange their gradients: call it for every batch, or submit the job with one worker"
+            )
+        if self._workers > 1 and not self._is_exchanged:
+            raise RuntimeError(
+                "optimizer.step() was called and the workers have not exchanged their gradients: call the model "
+                "itself, model(inputs) and not one of its methods, in training mode (model.train()), and "
+                "loss.backward() for every batch"
             )
         for parameter, kept in self._kept.items():
             parameter.grad = kept / loss_scale
@@ -108,32 +128,33 @@ class Gradients:
 
     def squares(self, loss_scale: float) -> Tuple[List[float], List[float]]:
         """For each group, the squared norms of this worker's parts of the step, added up, and the squared norm of the
-        gradient of the whole step, as it was before the user's loop did anything to it. Of steps with several parts."""
+        gradient of the whole step, as it was before the user's loop did anything to it. Of steps with several parts; no
+        numbers if they could not be measured."""
+        if not self._measures:
+            unknown = [math.nan for _ in self._groups]
+            return unknown, unknown
         return _sums(self._squares, loss_scale), _sums(self._mean_squares, loss_scale)
 
-    def compare_with_before(self) -> Optional[List[List[float]]]:
+    def compare_with_before(self, loss_scale: float) -> Optional[List[List[float]]]:
         """For each group the squared norm of the gradient of the step before, of this one, and their product; nothing
-        if there is nothing to compare with. Of a worker whose steps have one part."""
-        now = [self._conditioned(group, _gradients_of(group)) for group in self._groups]
-        before, was_preconditioned = self._before, self._before_was_preconditioned
-        self._remember(now)
-        if before is None or was_preconditioned != self._before_was_preconditioned:
+        if there is nothing to compare with. Of a worker whose steps have one part, and gradients of this scale."""
+        before = self._before
+        self.remember(loss_scale)
+        assert self._before is not None
+        # One that was never used before has joined the others.
+        if before is None or [len(group) for group in before] != [len(group) for group in self._before]:
             return None
-        pairs = list(zip(before, now))
+        pairs = list(zip(before, self._before))
         return [
             [_square(old) for old, _ in pairs],
             [_square(new) for _, new in pairs],
             [_product(*pair) for pair in pairs],
         ]
 
-    def remember(self) -> None:
-        """The next step will be compared with this one."""
-        self._remember([self._conditioned(group, _gradients_of(group)) for group in self._groups])
-
-    def _remember(self, now: List[List[Tensor]]) -> None:
-        self._before_was_preconditioned = self._is_preconditioned()
-        # What was divided is memory of its own already; the others are overwritten by the next step.
-        self._before = now if self._before_was_preconditioned else [[one.clone() for one in group] for group in now]
+    def remember(self, loss_scale: float) -> None:
+        """The next step will be compared with this one. Its gradients are overwritten then, so these are copies."""
+        conditioned = [self._conditioned(group, _gradients_of(group)) for group in self._groups]
+        self._before = [list(torch._foreach_div(group, loss_scale)) if group else [] for group in conditioned]
 
     def forget_before(self) -> None:
         """The next step is not the successor of the last one."""
@@ -173,6 +194,8 @@ class Gradients:
 
     def _after_backward(self) -> None:
         self._is_in_backward = False
+        if self._is_sent_back and self._measures:
+            self._give_up_measuring()
         parameters = [parameter for parameter in self._group_of if parameter.grad is not None]
         gradients = _gradients_of(parameters)
         # There are none where gradients were asked for without being added up, as by `torch.autograd.grad`.
@@ -184,6 +207,7 @@ class Gradients:
                 gradients = [one.clone() for one in gradients]
             torch._foreach_mul_(gradients, self._weights[self._pass])
             self._add_kept(parameters, gradients)
+            self._is_sent_back = True
         self._kept.update(zip(parameters, gradients))
         if not self._is_last_pass():
             self._hide()
@@ -193,6 +217,17 @@ class Gradients:
         if self._measures:
             self._measure(list(self._kept), list(self._kept.values()), self._mean_squares)
         self._kept = {}
+
+    def _give_up_measuring(self) -> None:
+        """The squared norm of a pass is not that of its pieces, and the pieces are added up already."""
+        self._measures = False
+        if not self._has_warned:
+            self._has_warned = True
+            log.warning(
+                "the gradient noise cannot be measured in steps of several passes where a batch is sent back in "
+                "pieces: expected one loss.backward() for each batch, and no reentrant checkpointing "
+                "(use_reentrant=False)"
+            )
 
     def _hide(self) -> None:
         """Shows zeros instead of what is kept; always the same, since memory that comes and goes is slow."""
@@ -215,26 +250,24 @@ class Gradients:
             by_group.setdefault(self._group_of[parameter], []).append(index)
         for group, members in by_group.items():
             conditioned = self._conditioned([parameters[i] for i in members], [gradients[i] for i in members])
-            into[group].extend(norm.double().square() for norm in torch._foreach_norm(conditioned))
+            if conditioned:
+                into[group].extend(norm.double().square() for norm in torch._foreach_norm(conditioned))
 
     def _conditioned(self, parameters: List[nn.Parameter], gradients: List[Tensor]) -> List[Tensor]:
-        """The gradients as the optimiser sees them: Adam's divided by the root of the second moment."""
-        if not parameters or not self._is_preconditioned():
+        """The gradients as the optimiser sees them: Adam's divided by the root of the second moment. Those that have
+        none yet are left out then, since they would count in other units."""
+        if not parameters or not self.is_preconditioned:
             return gradients
         states = [self._optimizer.state.get(parameter, {}) for parameter in parameters]
-        if any("exp_avg_sq" not in state for state in states):
-            return gradients
+        known = [(state, gradient) for state, gradient in zip(states, gradients) if "exp_avg_sq" in state]
+        if not known:
+            return []
         group = self._optimizer.param_groups[self._group_of[parameters[0]]]
-        correction = 1.0 - group["betas"][1] ** float(states[0]["step"])
-        roots = torch._foreach_sqrt([state["exp_avg_sq"] for state in states])
-        torch._foreach_mul_(roots, correction**-0.5)
+        roots = torch._foreach_sqrt([state["exp_avg_sq"] for state, _ in known])
+        steps = _steps(state for state, _ in known)
+        torch._foreach_mul_(roots, [(1.0 - group["betas"][1] ** step) ** -0.5 for step in steps])
         torch._foreach_add_(roots, group["eps"])
-        return list(torch._foreach_div(gradients, roots))
-
-    def _is_preconditioned(self) -> bool:
-        first = self._groups[0][0] if self._groups and self._groups[0] else None
-        state = self._optimizer.state.get(first, {}) if first is not None else {}
-        return "exp_avg_sq" in state and float(state["step"]) >= _TRUSTED_AFTER
+        return list(torch._foreach_div([gradient for _, gradient in known], roots))
 
 
 def adapts(optimizer: torch.optim.Optimizer) -> bool:
@@ -244,6 +277,12 @@ def adapts(optimizer: torch.optim.Optimizer) -> bool:
 
 def _gradients_of(group: List[nn.Parameter]) -> List[Tensor]:
     return [torch.zeros_like(parameter) if parameter.grad is None else parameter.grad for parameter in group]
+
+
+def _steps(states: Iterable[Dict[str, Any]]) -> List[float]:
+    """How often each second moment was brought up to date; read all at once, since they may lie on a device."""
+    steps = [state["step"] for state in states if "exp_avg_sq" in state]
+    return torch.stack(steps).tolist() if steps else []
 
 
 def _sums(groups: List[List[Tensor]], loss_scale: float) -> List[float]:

@@ -5,13 +5,17 @@ from __future__ import annotations
 import io
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, List, Optional
+from typing import Any, Dict, List, Optional
 
 import torch
 import torch.distributed as dist
+from torch.distributed.rendezvous import rendezvous
 
 #: Workers that have not met after this long will not.
 MEET_WITHIN = timedelta(minutes=5)
+#: How long they wait for each other afterwards: one may evaluate, or read a large state, while the others have nothing
+#: to do. One that dies is seen at once.
+WAIT_WITHIN = timedelta(hours=2)
 
 
 @dataclass
@@ -40,13 +44,9 @@ class Group:
         """Waits for all workers."""
         if place.workers == 1:
             return
-        dist.init_process_group(
-            self._backend,
-            init_method=f"tcp://{place.address}:{place.port}",
-            rank=place.rank,
-            world_size=place.workers,
-            timeout=MEET_WITHIN,
-        )
+        where = f"tcp://{place.address}:{place.port}"
+        store, rank, workers = next(rendezvous(where, place.rank, place.workers, timeout=MEET_WITHIN))
+        dist.init_process_group(self._backend, store=store, rank=rank, world_size=workers, timeout=WAIT_WITHIN)
         self.handle = dist.group.WORLD
 
     def part(self) -> None:
@@ -67,14 +67,33 @@ class Group:
         """What the first worker has, for all; it may be nothing."""
         if self.handle is None:
             return state
-        rank = dist.get_rank()
-        content = torch.frombuffer(bytearray(_packed(state)), dtype=torch.uint8) if rank == 0 else torch.empty(0)
-        length = torch.tensor([content.numel()], dtype=torch.int64, device=self._device)
+        is_first = dist.get_rank() == 0
+        packed = bytearray(_packed(state)) if is_first else bytearray()
+        length = torch.tensor([len(packed)], dtype=torch.int64, device=self._device)
         dist.broadcast(length, src=0)
-        size = int(length.item())
-        content = content.to(self._device) if rank == 0 else torch.empty(size, dtype=torch.uint8, device=self._device)
-        dist.broadcast(content, src=0)
-        return state if rank == 0 else unpacked(io.BytesIO(content.cpu().numpy().tobytes()))
+        packed = packed if is_first else bytearray(int(length.item()))
+        content = torch.frombuffer(packed, dtype=torch.uint8)
+        sent = content.to(self._device)
+        dist.broadcast(sent, src=0)
+        if is_first:
+            return state
+        # The same memory on the processor; from elsewhere it is brought there.
+        content.copy_(sent)
+        return unpacked(io.BytesIO(packed))
+
+    def follow_first(self, tensors: List[torch.Tensor]) -> None:
+        """Gives all workers the values that the first one has in these."""
+        if self.handle is None:
+            return
+        by_type: Dict[torch.dtype, List[torch.Tensor]] = {}
+        for tensor in tensors:
+            by_type.setdefault(tensor.dtype, []).append(tensor)
+        for alike in by_type.values():
+            # In one piece, since every exchange has its price.
+            piece = torch.cat([tensor.detach().flatten() for tensor in alike]).to(self._device)
+            dist.broadcast(piece, src=0)
+            for tensor, values in zip(alike, piece.split([tensor.numel() for tensor in alike])):
+                tensor.detach().copy_(values.view_as(tensor))
 
 
 def _packed(state: Any) -> bytes:

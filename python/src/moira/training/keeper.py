@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import time
+from collections import OrderedDict
 from typing import Any, Callable, Dict, Optional
 
 import torch
@@ -32,7 +34,8 @@ class Keeper:
         self._saved_at = 0.0
 
     def newest(self) -> Optional[State]:
-        """The newest state that is whole."""
+        """The newest state that is whole. What a run before has left unfinished is of no use to anybody."""
+        self.checkpoints.remove_unfinished()
         found = self.checkpoints.load_newest(unpacked)
         return None if found is None else found[1]
 
@@ -40,12 +43,18 @@ class Keeper:
         """Between two steps: saves aside if it is time to, or if a stop is coming."""
         self._hear()
         is_told = self._job.notice and not self._has_heeded_notice
-        if time.monotonic() < self._due_at and not is_told:
+        if self.checkpoints.is_busy() or (time.monotonic() < self._due_at and not is_told):
             return
-        if self.checkpoints.save_in_background(step, writing(_copied(state()))):
-            self._being_saved = int(progress)
-            self._has_heeded_notice = self._job.notice
-            self._due_at = time.monotonic() + self._every
+        self._has_heeded_notice = self._job.notice
+        self._due_at = time.monotonic() + self._every
+        try:
+            own = _copied(state())
+        except Exception as error:  # noqa: BLE001
+            # It is the registered objects' own code that failed; the stop itself will say so again.
+            log.warning("cannot copy the state to save it: %s; training goes on", error)
+            return
+        self.checkpoints.save_in_background(step, writing(own))
+        self._being_saved = int(progress)
 
     def save(self, step: int, progress: float, state: Callable[[], State]) -> None:
         """The present state, before anything else happens."""
@@ -85,8 +94,8 @@ def _copied(value: Any) -> Any:
     """The same state in memory of its own, so that training may go on while it is written."""
     if isinstance(value, torch.Tensor):
         return value.detach().to("cpu", copy=True)
-    if isinstance(value, dict):
+    if type(value) in (dict, OrderedDict):
         return {key: _copied(inner) for key, inner in value.items()}
-    if isinstance(value, (list, tuple)):
+    if type(value) in (list, tuple):
         return type(value)(_copied(inner) for inner in value)
-    return value
+    return copy.deepcopy(value)

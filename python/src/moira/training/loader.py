@@ -31,6 +31,7 @@ class ElasticLoader:
     def __iter__(self) -> Iterator[Any]:
         """The batches of one epoch; what was done of it before a restart is left out."""
         self._loop.begin()
+        self._loop.turn()
         while not self._loop.is_epoch_over():
             yield from self._batches()
         self._loop.end_epoch()
@@ -45,7 +46,8 @@ class ElasticLoader:
             self._loop.begin_step(share)
             yield from self._passes(share, batches)
             self._loop.end_step(share)
-            if self._loop.layout() != layout or self._loop.is_epoch_over():
+            # Of as many workers as before, this one may have become another.
+            if (self._loop.layout(), self._loop.rank) != (layout, rank) or self._loop.is_epoch_over():
                 return
 
     def _passes(self, share: Share, batches: Iterator[Any]) -> Iterator[Any]:

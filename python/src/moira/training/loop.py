@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import logging
 import sys
 import time
@@ -14,6 +16,7 @@ from torch.utils.data import DataLoader
 
 from moira.checkpoint import CheckpointError, Checkpoints
 from moira.gang import Resize
+from moira.interruption import Interruption, after_restart, departure_of, note_departure
 from moira.job import STOPPED, Job, Tuning
 from moira.training.gradients import Gradients, adapts
 from moira.training.group import Group, Place
@@ -24,7 +27,7 @@ from moira.training.noise import NoiseEstimator
 from moira.training.sampler import ElasticOrder, Layout, Share
 from moira.training.scaling import Rule, rule_for
 from moira.training.stepping import Stepper
-from moira.training.timing import Interruption, StepTimes, after_restart, note_departure
+from moira.training.timing import StepTimes
 from moira.training.wishes import Wishes
 
 log = logging.getLogger("moira")
@@ -121,6 +124,8 @@ class Loop:
         self._last_loss: Optional[float] = None
         self._to_confirm: Optional[int] = None
         self._report_at = 0.0
+        #: What was agreed on in the last step of an epoch.
+        self._postponed: Optional[_Agreed] = None
         self._ended_at = time.perf_counter()
         self._has_begun = False
 
@@ -132,6 +137,7 @@ class Loop:
             yield epoch
             # A body that took no batches has still had its turn.
             self._epoch = max(self._epoch, epoch + 1)
+            self.turn()
         self._confirm_change()
         self._save()
         self._report(force=True)
@@ -148,6 +154,15 @@ class Loop:
         self._loss += value * self._stepper.examples()
         self._is_loss_known = True
 
+    def turn(self) -> None:
+        """An epoch is over, and the user's loop has done what it does after one. What was agreed on in its last step
+        happens now: an epoch that is begun has batches left, whoever goes on with it."""
+        agreed, self._postponed = self._postponed, None
+        if agreed is not None:
+            self._act(agreed)
+        # What took place between two epochs was no step.
+        self._ended_at = time.perf_counter()
+
     # What the loader calls.
 
     def begin(self) -> None:
@@ -155,6 +170,7 @@ class Loop:
         if self._has_begun:
             return
         self._has_begun = True
+        atexit.register(self._close)
         job, wishes = self._job, self._wishes
         joins = job is not None and job.joins
         if job is not None and wishes is not None and joins:
@@ -214,6 +230,16 @@ class Loop:
         agreed = self._agree(share)
         self._order.advance(share.size)
         self._tell(share, time.perf_counter() - self._ended_at, agreed.loss)
+        if self.is_epoch_over():
+            self._postponed = agreed
+        else:
+            self._act(agreed)
+        self._ended_at = time.perf_counter()
+
+    # Between two steps.
+
+    def _act(self, agreed: _Agreed) -> None:
+        """Does what all workers do after the same step."""
         if agreed.stop:
             self._leave()
         if self._keeper is not None and self._place.rank == 0:
@@ -222,13 +248,12 @@ class Loop:
             self._change_workers(agreed.resize)
         elif agreed.tuning is not None and agreed.tuning != self._tuning:
             self._retune(agreed.tuning)
-        self._ended_at = time.perf_counter()
-
-    # Between two steps.
 
     def _agree(self, share: Share) -> _Agreed:
         """What all workers know and want, added up: they act on the same numbers after the same step."""
-        tuning, resize = self._wishes.now() if self._wishes is not None else (None, None)
+        # A change of workers has its time, which is not to pass while the user's loop evaluates after an epoch.
+        looks = self._wishes is not None and not self._ends_epoch(share)
+        tuning, resize = self._wishes.now() if self._wishes is not None and looks else (None, None)
         stop = self._job is not None and self._job.stop_requested
         began = time.perf_counter()
         said = self._group.total(
@@ -244,6 +269,7 @@ class Loop:
                 *(square if self._place.rank == 0 else 0.0 for square in self._stepper.square_of_mean),
             ]
         )
+        self._group.follow_first(self.module.lasting_buffers())
         if self._group.handle is not None:
             self._stepper.exchanged_for += time.perf_counter() - began
         self._count(share, said[6:])
@@ -266,7 +292,19 @@ class Loop:
             groups = len(squares) // 2
             mean_of_squares = [square / parts for square in squares[:groups]]
             self.noise.observe(mean_of_squares, squares[groups:], parts, scale, self._stepper.stands_for())
-        self.progress += self.noise.gain(scale) if self._is_adaptive else scale
+        self.progress += self._worth(scale)
+
+    def _worth(self, scale: float) -> float:
+        """Of a step of so many times the designed batch. Where no noise is known every example counts alike, as it
+        does for the service then."""
+        return self.noise.gain(scale) if self._is_adaptive and self.noise.is_known else scale
+
+    def _ends_epoch(self, share: Share) -> bool:
+        """Whether the epoch is likely to be over with this step, which is not counted yet."""
+        if self._is_adaptive:
+            progress = self.progress + self._worth(share.size / self._designed)
+            return progress * self._designed >= self._order.examples * (self._epoch + 1)
+        return self._order.position + share.size >= self._order.examples
 
     def _retune(self, tuning: Optional[Tuning]) -> None:
         self._tuning = tuning
@@ -299,6 +337,13 @@ class Loop:
         self._lap("restore")
         self._to_confirm = resize.gang
 
+    def _close(self) -> None:
+        """Leaves the others for good, and lets go of all that held on to this group and earlier ones. A process that
+        ends while they are open may be torn down in the middle of their threads, and then seems to have failed."""
+        self.module.connect(self._gradients, None)
+        self._group.part()
+        gc.collect()
+
     def _confirm_change(self) -> None:
         """The new workers have made a step together, or there is none left to make."""
         if self._to_confirm is not None and self._wishes is not None and self._place.rank == 0:
@@ -312,7 +357,7 @@ class Loop:
     # What is told.
 
     def _tell(self, share: Share, seconds: float, loss: Optional[float]) -> None:
-        if share.size == self.layout().batch:
+        if share.size == self._whole_step():
             self._times.add(seconds, self._stepper.exchanged_for)
         self._last_loss = self._last_loss if loss is None else loss
         self._confirm_change()
@@ -325,6 +370,10 @@ class Loop:
         passes, workers = len(share.passes), self._place.workers
         for listener in self._listeners:
             listener(Step(self._steps, self.progress, loss, share.size, workers, passes, seconds))
+
+    def _whole_step(self) -> int:
+        """Examples of a step at present; all there are if they do not fill one. A smaller one is the rest of a pass."""
+        return self._order.step_size(self.layout().batch, 0)
 
     def _report(self, force: bool = False) -> None:
         now = time.monotonic()
@@ -340,7 +389,7 @@ class Loop:
         }
         times = self._times.take(layout.passes)
         if times:
-            local_batch = -(-layout.batch // (layout.workers * layout.passes))
+            local_batch = -(-self._whole_step() // (layout.workers * layout.passes))
             figures.update(times, workers=layout.workers, local_batch=local_batch, accumulation=layout.passes - 1)
         if self._is_adaptive and self.noise.is_known:
             figures["noise"] = {"sqr": self.noise.sqr, "var": self.noise.var}
@@ -349,27 +398,27 @@ class Loop:
     # States.
 
     def _save(self) -> None:
-        """The present state, unless it is the one that was read or is saved already."""
-        if self._keeper is not None and self._place.rank == 0 and self._steps != self._saved_steps:
+        """The present state, unless it is the one that was read or is saved already. If it cannot be saved, the one
+        before counts, and the log says what to do about it."""
+        if self._keeper is None or self._place.rank != 0 or self._steps == self._saved_steps:
+            return
+        try:
             self._keeper.save(self._steps, self.progress, self._state)
             self._saved_steps = self._steps
+        except CheckpointError as error:
+            log.error("%s", error)
 
     def _leave(self) -> NoReturn:
         """Saves the state and ends this process, as it was told."""
         job = self._job
         assert job is not None, "only a job is told to"
-        noticed = job.noticed_at or time.monotonic()
-        departure = Interruption("restart", {"notice": time.monotonic() - noticed})
-        try:
-            self._save()
-        except CheckpointError as error:
-            log.error("%s", error)
+        departure = departure_of(job)
+        self._save()
         departure.lap("checkpoint")
         self._report(force=True)
         job.flush()
         departure.lap("stop")
-        if self._place.rank == 0 and job.checkpoint_dir is not None:
-            note_departure(job.checkpoint_dir, departure)
+        note_departure(job, departure)
         sys.exit(STOPPED)
 
     def _state(self) -> Dict[str, Any]:

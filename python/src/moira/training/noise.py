@@ -65,11 +65,18 @@ class NoiseEstimator:
     def __init__(self, groups: int) -> None:
         self.groups = [GroupNoise() for _ in range(groups)]
         self._is_differenced = False
+        self._is_preconditioned = False
 
     def reset(self) -> None:
         """Forgets everything."""
         self.groups = [GroupNoise() for _ in self.groups]
         self._is_differenced = False
+
+    def measured_as_adam_sees(self, is_preconditioned: bool) -> None:
+        """Whether norms are of divided gradients from now on. Those of others were measured in other units."""
+        if is_preconditioned != self._is_preconditioned:
+            self.reset()
+            self._is_preconditioned = is_preconditioned
 
     def observe(
         self, mean_of_squares: List[float], square_of_mean: List[float], parts: int, scale: float, steps: int = 1
@@ -123,7 +130,7 @@ class NoiseEstimator:
     def state_dict(self) -> Dict[str, object]:
         """All of it as plain numbers."""
         groups = [[g._sqr.total, g._sqr.weight, g._var.total, g._var.weight] for g in self.groups]
-        return {"groups": groups, "differenced": self._is_differenced}
+        return {"groups": groups, "differenced": self._is_differenced, "preconditioned": self._is_preconditioned}
 
     def load_state_dict(self, state: Dict[str, object]) -> None:
         """Takes up where another has left off; what has another number of groups is of another model."""
@@ -132,6 +139,7 @@ class NoiseEstimator:
         if len(saved) != len(self.groups):
             return
         self._is_differenced = bool(state["differenced"])
+        self._is_preconditioned = bool(state.get("preconditioned", False))
         self.groups = [GroupNoise(Average(a, b), Average(c, d)) for a, b, c, d in saved]
 
 

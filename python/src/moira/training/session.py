@@ -60,10 +60,10 @@ class Training:
             raise RuntimeError("moira.wrap was called before; one process trains one model")
         if checkpoint_every <= 0:
             raise ValueError(f"checkpoint_every: expected a positive number of seconds, found {checkpoint_every}")
-        shuffles = loaders.check(loader)
-        self._check_batch(loader)
         if not self.is_managed:
             return model, optimizer, loader
+        shuffles = loaders.check(loader)
+        self._check_batch(loader)
         self._loop = Loop(
             job=self._job,
             place=self._place,
@@ -141,6 +141,12 @@ class Training:
             raise ValueError(
                 f"the job was submitted with a designed batch of {said}, and the DataLoader has "
                 f"batch_size={loader.batch_size}; both are the batch over all workers, so they must be the same"
+            )
+        workers = max(self._place.workers, (self._job.max_workers if self._job is not None else None) or 1)
+        if loader.batch_size is not None and loader.batch_size < workers:
+            raise ValueError(
+                f"the DataLoader has batch_size={loader.batch_size}, which {workers} workers cannot share: it is the "
+                "batch over all workers; make it larger, or submit the job with fewer workers"
             )
 
 

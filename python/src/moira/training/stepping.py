@@ -46,6 +46,8 @@ class Stepper:
         self._number = 0
         self._progress = 0.0
         self._loss_scale = 1.0
+        #: Whether the gradients of the step at hand have lost their scale. Some optimisers take it away themselves.
+        self._is_unscaled = True
         self._is_accumulating = False
         #: Whether the step at hand was made.
         self.was_made = False
@@ -57,6 +59,7 @@ class Stepper:
         #: Seconds in which the step waited for other workers.
         self.exchanged_for = 0.0
         self._take_over(optimizer)
+        self._is_scaling = scaler is not None and bool(scaler.is_enabled())
         if scaler is not None:
             self._take_over_scaler(scaler)
 
@@ -65,7 +68,10 @@ class Stepper:
         self._share, self._workers, self._number, self._progress = share, workers, number, progress
         self.was_made = self.was_skipped = False
         self.squares, self.square_of_mean, self.exchanged_for = [], [], 0.0
+        self._is_unscaled = not self._is_scaling
         self._gradients.begin_step(share, workers, self._measures and self.stands_for() > 0)
+        if self._measures:
+            self._noise.measured_as_adam_sees(self._gradients.is_preconditioned)
 
     def begin_pass(self, number: int) -> bool:
         """A batch comes. Whether it is the last of the step."""
@@ -124,12 +130,19 @@ class Stepper:
             return done
 
         def update_when_complete(*arguments: Any, **named: Any) -> None:
-            if not self._is_accumulating:
-                update(*arguments, **named)
+            if self._is_accumulating:
+                return
+            update(*arguments, **named)
+            # An optimiser that can take the scale away itself also leaves a step out itself, and only this tells.
+            leaves_out = getattr(self._optimizer, "_step_supports_amp_scaling", False) and not arguments and not named
+            if leaves_out and self.was_made and float(scaler.get_scale()) < self._loss_scale:
+                self.was_made, self.was_skipped = False, True
 
         def unscale_when_complete(optimizer: torch.optim.Optimizer) -> None:
             if optimizer is not self._optimizer or self._is_last():
                 unscale(optimizer)
+            if optimizer is self._optimizer and self._is_last():
+                self._is_unscaled = True
 
         scaler.step, scaler.update, scaler.unscale_ = step_when_complete, update_when_complete, unscale_when_complete
 
@@ -138,10 +151,11 @@ class Stepper:
         assert self._share is not None
         if self._workers > 1:
             self.exchanged_for = time.perf_counter() - self._gradients.ready_at()
-        self._gradients.complete(self._loss_scale)
+        left_scale = 1.0 if self._is_unscaled else self._loss_scale
+        self._gradients.complete(self._loss_scale / left_scale)
         scale = self._share.size / self._designed
         if self._measures:
-            self._measure(self._workers * len(self._share.passes), scale)
+            self._measure(self._workers * len(self._share.passes), scale, left_scale)
         done = self._at_scale(step, scale)
         self.was_made = True
         return done
@@ -152,18 +166,18 @@ class Stepper:
             return 1
         return _THEN_EVERY if self._number % _THEN_EVERY == 0 else 0
 
-    def _measure(self, parts: int, scale: float) -> None:
+    def _measure(self, parts: int, scale: float, left_scale: float) -> None:
         steps = self.stands_for()
         if steps == 0:
             # The one that comes is measured, and will be compared with this one if it has nothing else.
             if parts == 1 and (self._number + 1) % _THEN_EVERY == 0:
-                self._gradients.remember()
+                self._gradients.remember(left_scale)
             return
         if parts > 1:
             self.squares, self.square_of_mean = self._gradients.squares(self._loss_scale)
             self._gradients.forget_before()
             return
-        compared = self._gradients.compare_with_before()
+        compared = self._gradients.compare_with_before(left_scale)
         if compared is not None:
             before, now, product = compared
             self._noise.observe_lone(before, now, product, scale, steps)
