@@ -16,7 +16,10 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from moira.training.gradients import Gradients
+from moira.training.noise import NoiseEstimator
 from moira.training.sampler import Share
+from moira.training.scaling import rule_for
+from moira.training.stepping import Stepper
 
 
 class Two(nn.Module):
@@ -168,3 +171,27 @@ def test_a_parameter_that_is_never_used_does_not_keep_adam_from_being_measured_a
     assert gradients.is_preconditioned
     assert compared is not None
     assert compared == [[pytest.approx(1.0)]] * 3, "divided by its own size it is one"
+
+
+def test_a_restart_forgets_nothing_of_the_noise_that_adam_sees() -> None:
+    """Also where the first step after it is not measured."""
+    model = Two()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    for _ in range(8):
+        optimizer.zero_grad()
+        model(1.0, 1.0).backward()
+        optimizer.step()
+    noise = NoiseEstimator(1)
+    noise.measured_as_adam_sees(True)
+    noise.observe([8.0], [5.0], 2, 2.0)
+    stepper = Stepper(
+        optimizer,
+        scaler=None,
+        gradients=Gradients(optimizer),
+        noise=noise,
+        rule=rule_for("auto", optimizer_adapts=True),
+        designed=1,
+        measures=True,
+    )
+    stepper.begin_step(Share(size=1, passes=[[0]]), workers=1, number=101, progress=101.0)
+    assert noise.sqr == pytest.approx(2.0)

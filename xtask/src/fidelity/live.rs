@@ -126,14 +126,33 @@ impl<'a> Service<'a> {
         ensure_success(self.command("submit").arg("--file").arg(&path))
     }
 
+    /// What a training wrote and what became of it, for the message of a failure.
+    fn log(&self, id: &str) -> String {
+        let said = |verb: &str| {
+            let output = self.command(verb).arg(id).output();
+            output.map(|it| String::from_utf8_lossy(&it.stdout).into_owned()).unwrap_or_default()
+        };
+        format!("== job {id}\n{}{}", said("logs"), said("explain"))
+    }
+
     /// A service that has just begun numbers its jobs from zero.
     fn wait_for(&self, mix: &[Training]) -> Result<()> {
-        let ids = (0..mix.len()).map(|id| id.to_string());
-        let ended = self.command("wait").args(["--timeout", PATIENCE]).args(ids).output()?;
-        let told = String::from_utf8_lossy(&ended.stdout).into_owned() + &String::from_utf8_lossy(&ended.stderr);
-        ensure!(ended.status.success(), "some trainings did not succeed:\n{told}");
+        let ids: Vec<String> = (0..mix.len()).map(|id| id.to_string()).collect();
+        let ended = self.command("wait").args(["--timeout", PATIENCE]).args(&ids).output()?;
+        if !ended.status.success() {
+            let told = String::from_utf8_lossy(&ended.stdout).into_owned() + &String::from_utf8_lossy(&ended.stderr);
+            let failed =
+                ids.iter().filter(|id| told.contains(&format!("job {id} (")) && !told.contains(&succeeded(id, mix)));
+            let logs: Vec<String> = failed.map(|id| self.log(id)).collect();
+            bail!("some trainings did not succeed:\n{told}\n{}", logs.join("\n"));
+        }
         Ok(())
     }
+}
+
+fn succeeded(id: &str, mix: &[Training]) -> String {
+    let name = id.parse::<usize>().ok().and_then(|index| mix.get(index)).map_or("", |training| &training.name);
+    format!("job {id} ({name}) succeeded")
 }
 
 impl Drop for Service<'_> {

@@ -71,9 +71,15 @@ class Gradients:
         self._mean_squares = [[] for _ in self._groups]
         self._kept, self._hides = {}, False
         self._is_exchanged = False
-        if measures and self._adapts and not self.is_preconditioned:
-            self.is_preconditioned = max(_steps(self._optimizer.state.values()), default=0.0) >= _TRUSTED_AFTER
+        self._look_at_moments()
         self._listen(len(share.passes) > 1)
+
+    def _look_at_moments(self) -> None:
+        """Gradients that were divided by their second moments are not compared with others."""
+        if self._adapts and not self.is_preconditioned:
+            self.is_preconditioned = max(_steps(self._optimizer.state.values()), default=0.0) >= _TRUSTED_AFTER
+            if self.is_preconditioned:
+                self.forget_before()
 
     def begin_pass(self, number: int) -> None:
         """The forward and backward pass of this number comes."""
@@ -232,10 +238,11 @@ class Gradients:
     def _hide(self) -> None:
         """Shows zeros instead of what is kept; always the same, since memory that comes and goes is slow."""
         for parameter, kept in self._kept.items():
-            zeros = self._zeros.get(parameter)
-            if zeros is None:
-                zeros = self._zeros[parameter] = torch.zeros_like(kept)
-            parameter.grad = zeros.zero_()
+            if parameter not in self._zeros:
+                self._zeros[parameter] = torch.zeros_like(kept)
+        torch._foreach_zero_([self._zeros[parameter] for parameter in self._kept])
+        for parameter in self._kept:
+            parameter.grad = self._zeros[parameter]
         self._hides = True
 
     def _add_kept(self, parameters: List[nn.Parameter], gradients: List[Tensor]) -> None:
