@@ -119,8 +119,8 @@ def test_workers_come_and_go_while_the_others_stay(run: Run, undisturbed: List[D
     # Newcomers take their time to import, which must not be the end of the training.
     run.pace(HOLD).resize(stay=[0], join=2)
     run.await_ready([2, 3])
-    run.pace(0.05).await_done()
-    run.await_records(len(run.records()) + 4)
+    run.pace(0.5).await_done()
+    run.await_records(len(run.records()) + 2)
     # The first worker may be the one that goes.
     run.resize(stay=[2, 3], join=0)
     run.await_done()
@@ -135,6 +135,18 @@ def test_workers_come_and_go_while_the_others_stay(run: Run, undisturbed: List[D
     assert {step["workers"] for step in run.records()} == {1, 2, 3}
     kinds = [report["restart"]["kind"] for report in run.reports() if "restart" in report]
     assert kinds == ["resize"] * 4
+
+
+def test_nobody_joins_before_the_loop_has_closed_its_epoch(run: Run, undisturbed: List[Dict[str, Any]]) -> None:
+    """A newcomer would find no batch left of it."""
+    run.pace(0.5).start(1)
+    run.await_records(15)
+    run.pace(HOLD).resize(stay=[0], join=1)
+    run.await_ready([1])
+    assert run.pace(0.05).wait() == [0, 0], run.output()
+    assert_same_steps(run.records(), undisturbed)
+    assert_every_example_once_a_pass(run)
+    assert [step["workers"] for step in run.records()[14:19]] == [1, 1, 1, 2, 2], "sixteen steps are an epoch"
 
 
 def test_a_resize_that_is_withdrawn_disturbs_nobody(run: Run, undisturbed: List[Dict[str, Any]]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Dict, List, Optional
@@ -11,11 +12,15 @@ import torch
 import torch.distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
+log = logging.getLogger("moira")
+
 #: Workers that have not met after this long will not.
 MEET_WITHIN = timedelta(minutes=5)
 #: How long they wait for each other afterwards: one may evaluate, or read a large state, while the others have nothing
 #: to do. One that dies is seen at once.
 WAIT_WITHIN = timedelta(hours=2)
+#: How long a worker that leaves waits for the others to have heard everything. Those who are gone will not say so.
+PART_WITHIN = timedelta(seconds=10)
 
 
 @dataclass
@@ -39,21 +44,35 @@ class Group:
         self._backend = backend or ("nccl" if device.type == "cuda" else "gloo")
         self._device = device if self._backend == "nccl" else torch.device("cpu")
         self.handle: Optional[Any] = None
+        self._store: Optional[Any] = None
 
     def meet(self, place: Place) -> None:
         """Waits for all workers."""
         if place.workers == 1:
             return
         where = f"tcp://{place.address}:{place.port}"
-        store, rank, workers = next(rendezvous(where, place.rank, place.workers, timeout=MEET_WITHIN))
-        dist.init_process_group(self._backend, store=store, rank=rank, world_size=workers, timeout=WAIT_WITHIN)
+        self._store, rank, workers = next(rendezvous(where, place.rank, place.workers, timeout=MEET_WITHIN))
+        dist.init_process_group(self._backend, store=self._store, rank=rank, world_size=workers, timeout=WAIT_WITHIN)
         self.handle = dist.group.WORLD
+
+    def say_goodbye(self) -> None:
+        """Waits until every worker has heard all that was said: a connection that is closed takes with it what the
+        other side has not read yet."""
+        if self.handle is None or self._store is None:
+            return
+        names = [f"goodbye/{rank}" for rank in range(dist.get_world_size())]
+        try:
+            self._store.set(names[dist.get_rank()], "said")
+            self._store.wait(names, PART_WITHIN)
+        except RuntimeError as error:
+            # The first worker keeps the book: it may have read the last of them, and left.
+            log.debug("not all workers said goodbye: %s", error)
 
     def part(self) -> None:
         """Leaves the others."""
         if self.handle is not None:
             dist.destroy_process_group()
-            self.handle = None
+            self.handle = self._store = None
 
     def total(self, numbers: List[float]) -> List[float]:
         """The numbers added up over all workers."""

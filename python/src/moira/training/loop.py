@@ -141,6 +141,7 @@ class Loop:
         self._confirm_change()
         self._save()
         self._report(force=True)
+        self._group.say_goodbye()
 
     def restore_registered(self, states: Dict[str, Any]) -> None:
         """What was saved under these names before anyone asked for it."""
@@ -319,6 +320,7 @@ class Loop:
         self._interruption = Interruption("resize")
         rank = resize.rank_of(job.member)
         newcomers = wishes.newcomers(resize)
+        self._group.say_goodbye()
         self._group.part()
         if rank is None:
             job.flush()
@@ -417,6 +419,7 @@ class Loop:
         departure.lap("checkpoint")
         self._report(force=True)
         job.flush()
+        self._group.say_goodbye()
         departure.lap("stop")
         note_departure(job, departure)
         sys.exit(STOPPED)
