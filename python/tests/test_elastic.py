@@ -61,13 +61,15 @@ def service() -> Iterator[Service]:
 
 
 def submit_loop(service: Service, directory: Path, **options: Any) -> JobHandle:
+    """The training of the tests, on one or two workers and with a fixed batch if nothing else is said."""
     environ = {
         "PYTHONPATH": str(PYTHON_FOLDER / "src"),
         "TEST_DIRECTORY": str(directory),
         "TEST_EPOCHS": str(EPOCHS),
         **options.pop("env", {}),
     }
-    return service.client.submit([sys.executable, str(LOOP)], env=environ, **options)
+    usual = {"workers": (1, 2), "batch": (64, 64), "checkpoint": {"restart_cost": "1s"}}
+    return service.client.submit([sys.executable, str(LOOP)], env=environ, **{**usual, **options})
 
 
 def holds(workers: int) -> Callable[[JobView], bool]:
@@ -79,13 +81,7 @@ def shrink_and_grow_back(service: Service, directory: Path, undisturbed: List[Di
     step is that of an undisturbed one."""
     # Two workers are a little faster than one: worth a device that is free, but not one that somebody waits for.
     records = Run(directory, LOOP).pace(0.4, each=0.002)
-    job = submit_loop(
-        service,
-        records.directory,
-        workers=(1, 2),
-        batch=(64, 64),
-        checkpoint={"restart_cost": "1s"},
-    )
+    job = submit_loop(service, records.directory)
     service.until_job(job, holds(2), "it has both devices")
     records.await_records(len(records.records()) + 5)
     second = service.client.submit(["sleep", "3"], workers=1)
@@ -126,14 +122,7 @@ def test_a_job_that_is_stopped_goes_on_with_fewer_workers(tmp_path: Path, undist
     for service in serving('resize_within = "0s"', TWO_DEVICES):
         records = Run(tmp_path / "run", LOOP).pace(0.1)
         # Processes that load data are the training's own: whoever stops it must not take them away while it saves.
-        job = submit_loop(
-            service,
-            records.directory,
-            workers=(1, 2),
-            batch=(64, 64),
-            checkpoint={"restart_cost": "1s"},
-            env={"TEST_LOADERS": "2"},
-        )
+        job = submit_loop(service, records.directory, env={"TEST_LOADERS": "2"})
         service.until_job(job, lambda view: view.state == "running", "it runs")
         records.await_records(10)
         job.hold()
@@ -152,13 +141,7 @@ def test_a_job_that_is_stopped_goes_on_with_fewer_workers(tmp_path: Path, undist
 
 def test_with_an_adaptive_batch_the_end_is_as_good_as_undisturbed(service: Service, tmp_path: Path) -> None:
     records = Run(tmp_path / "run", LOOP).pace(0.1, each=0.001)
-    job = submit_loop(
-        service,
-        records.directory,
-        workers=(1, 2),
-        batch=(64, 512),
-        checkpoint={"restart_cost": "1s"},
-    )
+    job = submit_loop(service, records.directory, batch=(64, 512))
     records.await_records(30)
     second = service.client.submit(["sleep", "3"], workers=1)
     assert second.wait(PATIENCE).succeeded
