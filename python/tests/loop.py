@@ -5,9 +5,9 @@ TEST_CLIP (the largest norm of a gradient), TEST_NOISE (of the gradient of one e
 TEST_CHECKPOINT_SECONDS, TEST_SLOW_SAVE (seconds a state takes to be written at least), TEST_TERM (`boundary`, `step` or
 `last`: a signal to the first worker between the first two epochs, in the middle of the tenth step, or in the middle of
 the last step of the first epoch), TEST_INFINITE (so many steps into the training a loss is infinite, once),
-TEST_FUSED (whether the optimiser is), TEST_BYPASS (whether a method of the model is called instead of the model). A
-batch takes at least as many seconds as the file `pace` says, if there is one: so many, and so many more for each of its
-examples.
+TEST_FUSED (whether the optimiser is), TEST_MEASURE (that no noise is measured), TEST_BYPASS (whether a method of the
+model is called instead of the model). A batch takes at least as many seconds as the file `pace` says, if there is one:
+so many, and so many more for each of its examples.
 """
 
 from __future__ import annotations
@@ -84,7 +84,12 @@ data: Any = torch.utils.data.DataLoader(
     num_workers=int(os.environ.get("TEST_LOADERS", "0")),
 )
 net, optimizer, data = moira.wrap(
-    net, optimizer, data, scaler=scaler, checkpoint_every=float(os.environ.get("TEST_CHECKPOINT_SECONDS", "1000"))
+    net,
+    optimizer,
+    data,
+    scaler=scaler,
+    measure_noise=False if "TEST_MEASURE" in os.environ else None,
+    checkpoint_every=float(os.environ.get("TEST_CHECKPOINT_SECONDS", "1000")),
 )
 schedule = schedule_of(optimizer)
 moira.register(schedule=schedule)

@@ -280,6 +280,26 @@ def test_a_batch_that_its_workers_cannot_share_is_refused(run: Run) -> None:
     assert "batch_size=3, which 4 workers cannot share" in run.output()
 
 
+def test_outside_moira_any_loader_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    from moira.training.session import Training
+
+    for name in ("RANK", "WORLD_SIZE", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    model = torch.nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    sampler = torch.utils.data.WeightedRandomSampler([0.5, 0.5], 2)
+    loader: Any = torch.utils.data.DataLoader(torch.zeros(2, 1), batch_size=1, sampler=sampler)
+    assert Training(None, None, 0).wrap(model, optimizer, loader) == (model, optimizer, loader)
+
+
+def test_where_no_noise_is_measured_examples_count(run: Run) -> None:
+    environ = {"MOIRA_BATCH": "64", "MOIRA_BATCH_MAX": "512", "MOIRA_LOCAL_BATCH": "256", "TEST_MEASURE": "no"}
+    assert run.start(1, **environ, TEST_EPOCHS="1").wait() == [0], run.output()
+    assert [step["progress"] for step in run.records()[:2]] == [4.0, 8.0]
+
+
 def test_a_batch_larger_than_all_examples_is_timed_all_the_same(run: Run) -> None:
     environ = {"MOIRA_BATCH": "64", "MOIRA_BATCH_MAX": "4096", "MOIRA_LOCAL_BATCH": "2048"}
     assert run.pace(0.2).start(1, **environ).wait() == [0], run.output()

@@ -137,22 +137,17 @@ impl<'a> Service<'a> {
 
     /// A service that has just begun numbers its jobs from zero.
     fn wait_for(&self, mix: &[Training]) -> Result<()> {
-        let ids: Vec<String> = (0..mix.len()).map(|id| id.to_string()).collect();
-        let ended = self.command("wait").args(["--timeout", PATIENCE]).args(&ids).output()?;
+        let ids = (0..mix.len()).map(|id| id.to_string());
+        let ended = self.command("wait").args(["--timeout", PATIENCE]).args(ids).output()?;
         if !ended.status.success() {
             let told = String::from_utf8_lossy(&ended.stdout).into_owned() + &String::from_utf8_lossy(&ended.stderr);
-            let failed =
-                ids.iter().filter(|id| told.contains(&format!("job {id} (")) && !told.contains(&succeeded(id, mix)));
-            let logs: Vec<String> = failed.map(|id| self.log(id)).collect();
+            // Each line is `job ID (NAME) STATE`.
+            let failed = told.lines().filter(|line| line.starts_with("job ") && !line.ends_with(" succeeded"));
+            let logs: Vec<String> = failed.filter_map(|line| line.split(' ').nth(1)).map(|id| self.log(id)).collect();
             bail!("some trainings did not succeed:\n{told}\n{}", logs.join("\n"));
         }
         Ok(())
     }
-}
-
-fn succeeded(id: &str, mix: &[Training]) -> String {
-    let name = id.parse::<usize>().ok().and_then(|index| mix.get(index)).map_or("", |training| &training.name);
-    format!("job {id} ({name}) succeeded")
 }
 
 impl Drop for Service<'_> {

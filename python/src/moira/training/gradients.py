@@ -74,13 +74,6 @@ class Gradients:
         self._look_at_moments()
         self._listen(len(share.passes) > 1)
 
-    def _look_at_moments(self) -> None:
-        """Gradients that were divided by their second moments are not compared with others."""
-        if self._adapts and not self.is_preconditioned:
-            self.is_preconditioned = max(_steps(self._optimizer.state.values()), default=0.0) >= _TRUSTED_AFTER
-            if self.is_preconditioned:
-                self.forget_before()
-
     def begin_pass(self, number: int) -> None:
         """The forward and backward pass of this number comes."""
         self._pass = number
@@ -165,6 +158,13 @@ class Gradients:
     def forget_before(self) -> None:
         """The next step is not the successor of the last one."""
         self._before = None
+
+    def _look_at_moments(self) -> None:
+        """Gradients that were divided by their second moments are not compared with others."""
+        if self._adapts and not self.is_preconditioned:
+            self.is_preconditioned = max(_steps(self._optimizer.state.values()), default=0.0) >= _TRUSTED_AFTER
+            if self.is_preconditioned:
+                self.forget_before()
 
     def _listen(self, several_passes: bool) -> None:
         """With several passes the gradients of each are weighed, measured and kept until the last one completes them.

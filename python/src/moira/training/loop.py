@@ -78,6 +78,7 @@ class Loop:
         scaler: Optional[Any],
         loader: DataLoader[Any],
         shuffles: bool,
+        most_workers: int,
         learning_rate: Union[str, Rule],
         measures: bool,
         checkpoint_every: float,
@@ -90,8 +91,7 @@ class Loop:
         self._optimizer, self._scaler = optimizer, scaler
         self._designed: int = loader.batch_size
         self._is_adaptive = job is not None and job.is_adaptive
-        most = max(place.workers, (job.max_workers if job is not None else None) or 1)
-        self._order = ElasticOrder(len(loader.dataset), shuffles, seed, most)
+        self._order = ElasticOrder(len(loader.dataset), shuffles, seed, most_workers)
         self._gradients = Gradients(optimizer)
         self.noise = NoiseEstimator(self._gradients.group_count())
         rule = rule_for(learning_rate, adapts(optimizer))
@@ -208,9 +208,13 @@ class Loop:
 
     def is_epoch_over(self) -> bool:
         """Whether the epoch that was begun last has come to its end."""
+        return self._is_over(self.progress, self._order.passes)
+
+    def _is_over(self, progress: float, passes: int) -> bool:
+        """Whether the epoch that was begun last is over with so much progress, and so many passes over the data."""
         if self._is_adaptive:
-            return self.progress * self._designed >= self._order.examples * (self._epoch + 1)
-        return self._order.passes > self._epoch
+            return progress * self._designed >= self._order.examples * (self._epoch + 1)
+        return passes > self._epoch
 
     def end_epoch(self) -> None:
         """All batches of an epoch were taken."""
@@ -253,8 +257,9 @@ class Loop:
     def _agree(self, share: Share) -> _Agreed:
         """What all workers know and want, added up: they act on the same numbers after the same step."""
         # A change of workers has its time, which is not to pass while the user's loop evaluates after an epoch.
-        looks = self._wishes is not None and not self._ends_epoch(share)
-        tuning, resize = self._wishes.now() if self._wishes is not None and looks else (None, None)
+        tuning, resize = None, None
+        if self._wishes is not None and not self._ends_epoch(share):
+            tuning, resize = self._wishes.now()
         stop = self._job is not None and self._job.stop_requested
         began = time.perf_counter()
         said = self._group.total(
@@ -302,10 +307,8 @@ class Loop:
 
     def _ends_epoch(self, share: Share) -> bool:
         """Whether the epoch is likely to be over with this step, which is not counted yet."""
-        if self._is_adaptive:
-            progress = self.progress + self._worth(share.size / self._designed)
-            return progress * self._designed >= self._order.examples * (self._epoch + 1)
-        return self._order.position + share.size >= self._order.examples
+        is_last = self._order.position + share.size >= self._order.examples
+        return self._is_over(self.progress + self._worth(share.size / self._designed), self._order.passes + is_last)
 
     def _retune(self, tuning: Optional[Tuning]) -> None:
         self._tuning = tuning

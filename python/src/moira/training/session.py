@@ -74,6 +74,7 @@ class Training:
             scaler=scaler,
             loader=loader,
             shuffles=shuffles,
+            most_workers=self._most_workers,
             learning_rate=learning_rate,
             measures=self.is_adaptive if measure_noise is None else measure_noise,
             checkpoint_every=checkpoint_every,
@@ -135,6 +136,11 @@ class Training:
         """Whether the scheduler may choose the batch."""
         return self._job is not None and self._job.is_adaptive
 
+    @property
+    def _most_workers(self) -> int:
+        """Of all it may ever have."""
+        return max(self._place.workers, (self._job.max_workers if self._job is not None else None) or 1)
+
     def _check_batch(self, loader: DataLoader[Any]) -> None:
         said = self._job.batch if self._job is not None else None
         if said is not None and said != loader.batch_size:
@@ -142,11 +148,10 @@ class Training:
                 f"the job was submitted with a designed batch of {said}, and the DataLoader has "
                 f"batch_size={loader.batch_size}; both are the batch over all workers, so they must be the same"
             )
-        workers = max(self._place.workers, (self._job.max_workers if self._job is not None else None) or 1)
-        if loader.batch_size is not None and loader.batch_size < workers:
+        if loader.batch_size is not None and loader.batch_size < self._most_workers:
             raise ValueError(
-                f"the DataLoader has batch_size={loader.batch_size}, which {workers} workers cannot share: it is the "
-                "batch over all workers; make it larger, or submit the job with fewer workers"
+                f"the DataLoader has batch_size={loader.batch_size}, which {self._most_workers} workers cannot share: "
+                "it is the batch over all workers; make it larger, or submit the job with fewer workers"
             )
 
 
