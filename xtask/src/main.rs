@@ -51,11 +51,11 @@ enum Task {
     /// Run a mix of real trainings under the real service, replay them in the simulator, and write docs/fidelity.md, which
     /// says how far the two are apart
     Fidelity(fidelity::Fidelity),
-    /// The long hunts: thousands of random histories, and the data checks if there is data
+    /// The long hunts: thousands of random histories and programs, drawn anew, and the data checks if there is data
     Nightly {
         #[arg(long, value_name = "DIR")]
         data: Option<PathBuf>,
-        /// Random histories for each property
+        /// Random histories, and at least as many programs of the solver, for each property
         #[arg(long, default_value_t = 500)]
         cases: u32,
     },
