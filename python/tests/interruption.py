@@ -6,7 +6,6 @@ how long a pass lasts as arguments.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from conftest import PATIENCE, PYTHON_FOLDER, Service
+from workers import whole_lines
 
 from moira.client import JobHandle, JobView
 
@@ -67,7 +67,7 @@ def interrupted(service: Service, script: str, *arguments: str, **options: Any) 
 def reports_of(service: Service, job: JobHandle) -> list[dict[str, Any]]:
     """Everything the job has reported, line by line, of one run after the other."""
     files = sorted(service.data_dir.glob(f"*/{job.id}.*/progress.jsonl"), key=lambda file: file.parent.name)
-    return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    return [line for file in files for line in whole_lines(file)]
 
 
 def check_reports(reports: list[dict[str, Any]], *, local_batch: int, accumulation: int, pass_seconds: float) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Dict, List
 
 import pytest
+from workers import whole_lines
 
 from moira import reporter as reporters
 from moira.job import Job
@@ -22,10 +23,6 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reporters, "PATIENCE_SECONDS", 0.05)
 
 
-def lines_of(path: Path) -> List[Dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
 def test_figures_are_gathered_into_lines_of_the_progress_file(tmp_path: Path) -> None:
     path = tmp_path / "progress"
     path.touch()
@@ -33,7 +30,7 @@ def test_figures_are_gathered_into_lines_of_the_progress_file(tmp_path: Path) ->
     for step in range(1000):
         job.report(steps=step, metrics={f"m{step % 2}": float(step)})
     job.flush()
-    lines = lines_of(path)
+    lines = whole_lines(path)
     assert len(lines) < 100, "gathered"
     assert lines[-1] == {"run": "2", "steps": 999, "metrics": {"m0": 998.0, "m1": 999.0}}
 
@@ -53,7 +50,7 @@ def test_figures_no_training_has_are_left_out(tmp_path: Path) -> None:
     reporter = Reporter.from_environment({"MOIRA_PROGRESS_FILE": str(path)})
     reporter.put({"steps": 3, "loss": float("nan"), "noise": {"sqr": float("inf")}, "epoch": None})
     reporter.flush()
-    assert lines_of(path) == [{"run": "1", "steps": 3}]
+    assert whole_lines(path) == [{"run": "1", "steps": 3}]
 
 
 def test_interruptions_are_told_one_by_one() -> None:
@@ -160,4 +157,4 @@ def test_figures_may_be_numbers_of_any_sort(tmp_path: Path) -> None:
     reporter = Reporter.from_environment({"MOIRA_PROGRESS_FILE": str(path)})
     reporter.put({"steps": 3, "loss": Scalar(), "epoch": [1, 2]})
     reporter.flush()
-    assert lines_of(path) == [{"run": "1", "steps": 3, "loss": 0.5}]
+    assert whole_lines(path) == [{"run": "1", "steps": 3, "loss": 0.5}]

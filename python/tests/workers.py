@@ -94,12 +94,12 @@ class Run:
 
     def reports(self) -> List[Dict[str, Any]]:
         """What the run has reported so far."""
-        return [json.loads(line) for line in (self.directory / "progress.jsonl").read_text().splitlines()]
+        return whole_lines(self.directory / "progress.jsonl")
 
     def records(self, name: str = "steps.jsonl") -> List[Dict[str, Any]]:
         """What the script has written down itself."""
         path = self.directory / name
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        return whole_lines(path) if path.exists() else []
 
     def await_records(self, count: int, name: str = "steps.jsonl") -> None:
         """Until the script has written so many lines."""
@@ -142,6 +142,11 @@ class Run:
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )
+
+
+def whole_lines(path: Path) -> List[Dict[str, Any]]:
+    """The lines of a file of JSON to which somebody may be adding one at this moment."""
+    return [json.loads(line) for line in path.read_text().split("\n")[:-1]]
 
 
 def free_port() -> int:
