@@ -1,8 +1,9 @@
 """A training for two kinds of device: one core at full speed, and two cores that may be used for 60 % of the time.
 
-With `parallel` the work is one large multiplication, which uses all the cores there are: 1.2 cores' worth on the second
-kind. With `serial` it is done by one core while a helper for every further core polls for input without rest, as some
-data loaders do, and takes away half of what the second kind has.
+With `parallel` the work is many sums, of which every core there is takes the next: 1.2 cores' worth on the second kind.
+They are running sums, where each addition waits for the one before, so that two cores that share their adders do twice
+the work of one. With `serial` one core does them all, while a helper for every further core polls for input without
+rest, as some data loaders do, and takes away half of what the second kind has.
 """
 
 from __future__ import annotations
@@ -10,14 +11,16 @@ from __future__ import annotations
 import multiprocessing
 import os
 import sys
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Iterator
 
 import torch
 from torch import nn
 
 import moira
 
-SIZE = 700
+NUMBERS = 100_000
+SUMS = 300
 
 
 def poll() -> None:
@@ -30,16 +33,26 @@ def poll() -> None:
 class Work(nn.Module):
     """A parameter, and work that takes its time."""
 
-    def __init__(self, threads: int) -> None:
+    def __init__(self, cores: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.zeros(1))
-        self._matrix = torch.randn(SIZE, SIZE)
-        torch.set_num_threads(threads)
+        self._numbers = torch.randn(NUMBERS, dtype=torch.float64)
+        self._others = cores - 1
+        self._pool = ThreadPoolExecutor(cores)
+        torch.set_num_threads(1)
 
     def forward(self, batch: torch.Tensor) -> torch.Tensor:
-        for _ in range(4):
-            product = self._matrix @ self._matrix
-        return (self.weight * batch.mean() + 0.0 * product[0, 0]) ** 2
+        left = iter(range(SUMS))
+        others = [self._pool.submit(self._sum, left) for _ in range(self._others)]
+        self._sum(left)
+        for other in others:
+            other.result()
+        return (self.weight * batch.mean()) ** 2
+
+    def _sum(self, left: Iterator[int]) -> None:
+        """Takes one after the other, as long as there are any; several threads may do so at once."""
+        for _ in left:
+            self._numbers.cumsum(0)
 
 
 def main() -> None:

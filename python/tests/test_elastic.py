@@ -213,11 +213,12 @@ def worker_of(job: str, rank: int) -> int:
 
 
 @pytest.mark.alone
-def test_jobs_find_the_kind_that_suits_them_and_stay_there(tmp_path: Path) -> None:
-    """One job uses all the cores it gets, the other one core. They begin the wrong way round."""
+@pytest.mark.parametrize("order", [("parallel", "serial"), ("serial", "parallel")], ids="-".join)
+def test_jobs_find_the_kind_that_suits_them_and_stay_there(order: Tuple[str, str], tmp_path: Path) -> None:
+    """One job uses all the cores it gets, the other one core. Whoever comes first begins on the fast device."""
     for service in serving("", TWO_KINDS):
         jobs = {}
-        for name, first_kind in [("parallel", "fast"), ("serial", "wide")]:
+        for name, first_kind in zip(order, ["fast", "wide"]):
             jobs[name] = service.client.submit(
                 [sys.executable, str(LOOP.parent / "kinds_job.py"), name],
                 name=name,
