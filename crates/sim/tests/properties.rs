@@ -355,7 +355,8 @@ fn play_with_death(setup: &Setup, config: &PolicyConfig, cut: usize) -> (State, 
 }
 
 fn cases() -> u32 {
-    std::env::var("MOIRA_PROPERTY_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(12)
+    let asked = std::env::var("MOIRA_PROPERTY_CASES").ok();
+    asked.map_or(12, |cases| cases.parse().expect("MOIRA_PROPERTY_CASES is a number"))
 }
 
 proptest! {

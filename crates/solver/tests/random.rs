@@ -42,7 +42,7 @@ fn by_linear_programming(program: &Program) -> Optimum {
     let mut problem = Problem::new(OptimizationDirection::Maximize);
     let mut kinds = vec![Vec::new(); program.capacities.len()];
     let mut tenants = vec![Vec::new(); program.quotas.len()];
-    let mut choices = Vec::new();
+    let (mut choices, mut menus) = (Vec::new(), Vec::new());
     for menu in &program.claims {
         let mut row = Vec::new();
         for choice in &menu.choices {
@@ -54,19 +54,21 @@ fn by_linear_programming(program: &Program) -> Optimum {
                 tenants[tenant as usize].push((variable, f64::from(choice.units)));
             }
         }
-        problem.add_constraint(&row, ComparisonOp::Le, 1.0);
+        menus.push(row);
     }
-    let rows = kinds.iter().zip(&program.capacities).chain(tenants.iter().zip(&program.quotas));
-    for (row, limit) in rows.clone() {
-        problem.add_constraint(row, ComparisonOp::Le, f64::from(*limit));
+    let limits = program.capacities.iter().chain(&program.quotas).map(|limit| f64::from(*limit));
+    let limits = std::iter::repeat_n(1.0, menus.len()).chain(limits);
+    let rows: Vec<_> = menus.into_iter().chain(kinds).chain(tenants).zip(limits).collect();
+    for (row, limit) in &rows {
+        problem.add_constraint(row, ComparisonOp::Le, *limit);
     }
     let solution = problem.solve().expect("giving nothing is feasible").into_solution().expect("no limit was set");
-    for (row, limit) in rows {
-        let taken = row.iter().filter(|(variable, _)| solution[*variable] > 0.5).map(|(_, units)| units).sum::<f64>();
-        assert!(taken <= f64::from(*limit), "the whole choices of the library fit");
+    let is_taken = |variable| solution[variable] > 0.5;
+    for (row, limit) in &rows {
+        let taken: f64 = row.iter().filter(|(variable, _)| is_taken(*variable)).map(|(_, units)| units).sum();
+        assert!(taken <= *limit, "the library's choices do not fit");
     }
-    let taken = choices.iter().filter(|(variable, _)| solution[*variable] > 0.5);
-    let found = taken.map(|(_, choice)| choice.worth).sum();
+    let found = choices.iter().filter(|(variable, _)| is_taken(*variable)).map(|(_, choice)| choice.worth).sum();
     Optimum { found, most: (solution.objective() * (1.0 + 1e-6)).ceil() as i64 }
 }
 
@@ -89,7 +91,8 @@ const SMALL: Shape = Shape { claims: 25, choices: 8, kinds: 4, tenants: 3, capac
 const LARGE: Shape = Shape { claims: 120, choices: 20, kinds: 6, tenants: 5, capacity: 200, units: 30 };
 
 fn cases(usual: u32) -> u32 {
-    std::env::var("MOIRA_PROPERTY_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(0).max(usual)
+    let asked = std::env::var("MOIRA_PROPERTY_CASES").ok();
+    asked.map_or(usual, |cases| cases.parse::<u32>().expect("MOIRA_PROPERTY_CASES is a number").max(usual))
 }
 
 #[test]
