@@ -1,6 +1,7 @@
 //! `moira bench`: how fast Moira itself is. Figures depend on the machine, so they are printed with it and with a fixed
 //! calibration loop, and never go into a report.
 
+mod against;
 mod rounds;
 mod serve;
 
@@ -13,6 +14,7 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 use sim::{Setup, simulate};
 
+use self::against::{Against, PolicyFigures, SimFigures};
 use crate::failure::Failure;
 use crate::options::{self, Output, Scene};
 use crate::render;
@@ -42,6 +44,8 @@ pub(crate) struct BenchPolicy {
     rounds: u32,
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    #[command(flatten)]
+    against: Against,
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
 }
@@ -87,6 +91,8 @@ pub(crate) struct BenchSim {
     workloads: Vec<String>,
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    #[command(flatten)]
+    against: Against,
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
 }
@@ -144,6 +150,12 @@ impl Bench {
 
 impl BenchSim {
     fn run(self) -> Result<(), Failure> {
+        if let Some(other) = self.against.other() {
+            let arguments = self.arguments();
+            return self.against.compare(other, self.output, |binary| {
+                against::own_report(binary, &arguments).map(SimFigures::figures)
+            });
+        }
         let mut report = BenchReport { schema: "moira.bench/1", machine: Machine::measured(), runs: Vec::new() };
         for workload in &self.workloads {
             for cluster in &self.clusters {
@@ -166,6 +178,18 @@ impl BenchSim {
         }
         print(&report, self.output)
     }
+
+    /// What another process needs to be told to measure the same.
+    fn arguments(&self) -> Vec<String> {
+        let lists = [("--policy", &self.policies), ("--cluster", &self.clusters), ("--workload", &self.workloads)];
+        let lists = lists.into_iter().flat_map(|(name, values)| repeated(name, values));
+        ["sim".into()].into_iter().chain(lists).chain([format!("--seed={}", self.seed)]).collect()
+    }
+}
+
+/// `--name=value` for every value.
+fn repeated<'a>(name: &'a str, values: &'a [String]) -> impl Iterator<Item = String> + 'a {
+    values.iter().map(move |value| format!("{name}={value}"))
 }
 
 fn measure(setup: &Setup, policy: &str, cluster: &str, workload: &str) -> Result<Measured, Failure> {
@@ -198,6 +222,12 @@ fn measure(setup: &Setup, policy: &str, cluster: &str, workload: &str) -> Result
 
 impl BenchPolicy {
     fn run(self) -> Result<(), Failure> {
+        if let Some(other) = self.against.other() {
+            let arguments = self.arguments();
+            return self.against.compare(other, self.output, |binary| {
+                against::own_report(binary, &arguments).map(PolicyFigures::figures)
+            });
+        }
         let sizes = self.sizes.iter().map(|size| parse_size(size)).collect::<Result<Vec<_>, _>>()?;
         let mut decisions = Vec::new();
         for &(gpus, jobs, kinds) in &sizes {
@@ -209,6 +239,13 @@ impl BenchPolicy {
         }
         let report = PolicyReport { schema: "moira.bench.policy/1", machine: Machine::measured(), decisions };
         print_decisions(&report, self.output)
+    }
+
+    fn arguments(&self) -> Vec<String> {
+        let lists = [("--policy", &self.policies), ("--size", &self.sizes)];
+        let lists = lists.into_iter().flat_map(|(name, values)| repeated(name, values));
+        let rest = [format!("--rounds={}", self.rounds), format!("--seed={}", self.seed)];
+        ["policy".into()].into_iter().chain(lists).chain(rest).collect()
     }
 
     /// The solver alone, from menus to a proven bound.

@@ -1,9 +1,7 @@
-//! `moira bench serve`: the real service as a child of this process, over loopback, and what it withstands: how many jobs
-//! it takes in a second, how fast it lists them, what it needs of memory, how fast it is back after a kill.
+//! `moira bench serve`: the real service as a child of this process, over its socket, and what it withstands: how many
+//! jobs it takes in a second, how fast it lists them, what it needs of memory, how fast it is back after a kill.
 
 use std::fs::{self, File};
-use std::io;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -16,6 +14,7 @@ use clap::Args;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
 
+use super::against::{Against, Figure, this_binary};
 use super::rounds;
 use super::{Machine, peak_memory_mib, print_as};
 use crate::failure::Failure;
@@ -39,8 +38,10 @@ pub(crate) struct BenchServe {
     #[arg(long, value_name = "DIR")]
     scratch: Option<PathBuf>,
     /// End with exit code 1 if a bound does not hold
-    #[arg(long)]
+    #[arg(long, conflicts_with = "binary")]
     strict: bool,
+    #[command(flatten)]
+    against: Against,
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
 }
@@ -75,14 +76,26 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 impl BenchServe {
     pub(super) fn run(self) -> Result<(), Failure> {
+        if let Some(other) = self.against.other() {
+            return self.against.compare(other, self.output, |binary| self.figures_of(binary));
+        }
         let (machine, load_before) = (Machine::measured(), load());
         let mut findings = Vec::new();
         self.measure_rounds(&mut findings)?;
-        self.measure_service(&mut findings)?;
+        self.measure_service(&this_binary()?, &mut findings)?;
         let kept = findings.iter().all(|finding| finding.holds != Some(false));
         let report = ServeReport { schema: "moira.bench.serve/1", machine, load_before, load_after: load(), findings };
         print(&report, self.output)?;
         if self.strict && !kept { Err(Failure::new(anyhow!("not all bounds hold"))) } else { Ok(()) }
+    }
+
+    /// The same client drives both services. Rounds are made by this process, so there is nothing to compare them to;
+    /// `bench policy` compares decisions.
+    fn figures_of(&self, binary: &Path) -> Result<Vec<Figure>, Failure> {
+        let mut findings = Vec::new();
+        self.measure_service(binary, &mut findings)?;
+        let figure = |finding: Finding| Figure { what: finding.what, value: finding.value, unit: finding.unit.into() };
+        Ok(findings.into_iter().map(figure).collect())
     }
 
     fn measure_rounds(&self, findings: &mut Vec<Finding>) -> Result<(), Failure> {
@@ -99,25 +112,25 @@ impl BenchServe {
         Ok(())
     }
 
-    fn measure_service(&self, findings: &mut Vec<Finding>) -> Result<(), Failure> {
+    fn measure_service(&self, binary: &Path, findings: &mut Vec<Finding>) -> Result<(), Failure> {
         let base = self.scratch.clone().unwrap_or_else(std::env::temp_dir);
         let folder = tempfile::Builder::new().prefix("moira-bench-").tempdir_in(&base);
         let folder = folder.with_context(|| format!("cannot make a folder in {}", base.display()))?;
         let runtime = tokio::runtime::Runtime::new().context("cannot start the clients")?;
-        let (mut service, _) = runtime.block_on(Served::start(folder.path()))?;
+        let (mut service, _) = runtime.block_on(Served::start(binary, folder.path()))?;
         runtime.block_on(self.drive(&service, findings))?;
         let peak = peak_memory_mib(service.process.id()).context("the service's memory is unknown")?;
         findings.push(Finding::at_most(format!("most memory, {} jobs", self.jobs), peak, "MiB", 1024.0));
 
         service.kill()?;
-        let (mut service, took) = runtime.block_on(Served::start(folder.path()))?;
+        let (mut service, took) = runtime.block_on(Served::start(binary, folder.path()))?;
         findings.extend(service.started(format!("start after a kill, {} jobs in the journal", self.jobs), took)?);
         runtime.block_on(self.all_there(&service))?;
 
         let (took, peak) = runtime.block_on(service.leave())?;
         findings.push(Finding::free("leave, with a snapshot".into(), took.as_secs_f64(), "s"));
         findings.push(Finding::at_most("most memory, from that start to its end".into(), peak, "MiB", 1024.0));
-        let (mut service, took) = runtime.block_on(Served::start(folder.path()))?;
+        let (mut service, took) = runtime.block_on(Served::start(binary, folder.path()))?;
         findings.extend(service.started(format!("start from a snapshot of {} jobs", self.jobs), took)?);
         runtime.block_on(self.all_there(&service))?;
         service.kill()
@@ -141,7 +154,7 @@ impl BenchServe {
         self.submit(service, &counter, move |number| number < limit).await?;
         self.all_there(service).await?;
 
-        let client = service.client()?;
+        let client = service.client();
         let newest = JobQuery { limit: Some(PAGE), ..JobQuery::default() };
         // Pages all over the store, by steps that are no divisor of anything.
         let places = (0..PAGES).map(|page| PAGE + page * 7919 % (self.jobs - PAGE));
@@ -170,7 +183,7 @@ impl BenchServe {
     ) -> Result<Vec<Duration>, Failure> {
         let mut tasks = tokio::task::JoinSet::new();
         for _ in 0..self.connections {
-            let (client, counter, go_on) = (service.client()?, counter.clone(), go_on.clone());
+            let (client, counter, go_on) = (service.client(), counter.clone(), go_on.clone());
             tasks.spawn(async move {
                 let mut waits = Vec::new();
                 loop {
@@ -196,7 +209,7 @@ impl BenchServe {
 
     /// Whether the service has as many jobs as were submitted, and no more.
     async fn all_there(&self, service: &Served) -> Result<(), Failure> {
-        let client = service.client()?;
+        let client = service.client();
         client.job(JobId::job(self.jobs - 1)).await.context("the last job is not there")?;
         match client.job(JobId::job(self.jobs)).await {
             Err(api::Error::Refused(problem)) if problem.status == 404 => Ok(()),
@@ -225,29 +238,31 @@ async fn list(client: &Client, queries: impl Iterator<Item = JobQuery>) -> Resul
 /// The service as a process of its own; killed when it is no longer wanted.
 struct Served {
     process: Child,
-    address: String,
+    data_dir: PathBuf,
 }
 
 impl Served {
-    /// Starts it on a free port, and says how long it took until it was ready.
-    async fn start(folder: &Path) -> Result<(Served, Duration), Failure> {
-        let config = "[[accelerators]]\nkind = \"virtual\"\ncount = 8\n";
-        fs::write(folder.join("moira.toml"), config).context("cannot write the configuration of the service")?;
+    /// Starts it, and says how long it took until it was ready.
+    async fn start(binary: &Path, folder: &Path) -> Result<(Served, Duration), Failure> {
+        let config = folder.join("moira.toml");
+        let accelerators = "[[accelerators]]\nkind = \"virtual\"\ncount = 8\n";
+        fs::write(&config, accelerators).context("cannot write the configuration of the service")?;
         let log = folder.join("serve.log");
         let output = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
-        let port = free_port().context("there is no free port")?;
-        let binary = std::env::current_exe().context("cannot find this program's own file")?;
+        let data_dir = folder.join("data");
         let began = Instant::now();
         let process = Command::new(binary)
-            .args(["serve", "--log", "text", "--listen", &format!("127.0.0.1:{port}"), "--data-dir"])
-            .arg(folder)
+            .args(["serve", "--log", "text", "--config"])
+            .arg(&config)
+            .arg("--data-dir")
+            .arg(&data_dir)
             .env_remove("RUST_LOG")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(output)
             .spawn()
-            .context("cannot start the service")?;
-        let mut service = Served { process, address: format!("http://127.0.0.1:{port}") };
+            .with_context(|| format!("cannot start {}", binary.display()))?;
+        let mut service = Served { process, data_dir };
         match service.until_ready(began).await {
             Ok(took) => Ok((service, took)),
             Err(error) => {
@@ -259,7 +274,7 @@ impl Served {
     }
 
     async fn until_ready(&mut self, began: Instant) -> anyhow::Result<Duration> {
-        let client = Client::at(&self.address)?;
+        let client = self.client();
         loop {
             if client.ready().await.is_ok_and(|health| health.status == "ok") {
                 return Ok(began.elapsed());
@@ -274,8 +289,8 @@ impl Served {
         }
     }
 
-    fn client(&self) -> Result<Client, Failure> {
-        Client::at(&self.address).map_err(Failure::new)
+    fn client(&self) -> Client {
+        Client::in_data_dir(&self.data_dir)
     }
 
     /// How long it took to be ready, and how much of that is its own.
@@ -320,10 +335,6 @@ impl Drop for Served {
         // Whoever was killed already cannot be again.
         self.kill().ok();
     }
-}
-
-fn free_port() -> io::Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
 /// User and system time in hundredths of a second, as the kernel writes them behind the name, which may hold anything.

@@ -1,0 +1,244 @@
+//! `--against BINARY`: the same measurement with this binary and with another, by turns, so that both meet the same
+//! machine; and for every figure the medians and their ratio.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, anyhow};
+use clap::Args;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::{Machine, print_as};
+use crate::failure::Failure;
+use crate::options::Output;
+
+#[derive(Debug, Args)]
+pub(super) struct Against {
+    /// Measure this binary too, by turns with this one, and print the medians of both and their ratios
+    #[arg(long = "against", value_name = "BINARY")]
+    binary: Option<PathBuf>,
+    /// How often each of the two is measured
+    #[arg(long, default_value_t = 5, requires = "binary", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    turns: u32,
+}
+
+/// One figure of one measurement.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Figure {
+    pub(super) what: String,
+    pub(super) value: f64,
+    pub(super) unit: String,
+}
+
+/// One figure of both binaries.
+#[derive(Debug, PartialEq, Serialize)]
+struct Ratio {
+    what: String,
+    unit: String,
+    /// Medians over the turns.
+    this: f64,
+    other: f64,
+    /// This binary's median over the other's.
+    ratio: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct AgainstReport {
+    schema: &'static str,
+    #[serde(flatten)]
+    machine: Machine,
+    this: PathBuf,
+    other: PathBuf,
+    turns: u32,
+    ratios: Vec<Ratio>,
+}
+
+impl Against {
+    /// The other binary, if there is to be one.
+    pub(super) fn other(&self) -> Option<&Path> {
+        self.binary.as_deref()
+    }
+
+    /// Measures both by turns and prints what came of it.
+    pub(super) fn compare(
+        &self,
+        other: &Path,
+        output: Output,
+        mut measure: impl FnMut(&Path) -> Result<Vec<Figure>, Failure>,
+    ) -> Result<(), Failure> {
+        let this = this_binary()?;
+        let (mut of_this, mut of_other) = (Vec::new(), Vec::new());
+        for _ in 0..self.turns {
+            of_this.push(measure(&this)?);
+            of_other.push(measure(other)?);
+        }
+        let report = AgainstReport {
+            schema: "moira.bench.against/1",
+            machine: Machine::measured(),
+            this,
+            other: other.into(),
+            turns: self.turns,
+            ratios: ratios(&of_this, &of_other)?,
+        };
+        print(&report, output)
+    }
+}
+
+pub(super) fn this_binary() -> Result<PathBuf, Failure> {
+    std::env::current_exe().context("cannot find this program's own file").map_err(Failure::from)
+}
+
+/// What a binary's own `bench` prints as JSON.
+pub(super) fn own_report<T: DeserializeOwned>(binary: &Path, arguments: &[String]) -> Result<T, Failure> {
+    let named = || format!("{} bench {}", binary.display(), arguments.join(" "));
+    let output = Command::new(binary)
+        .arg("bench")
+        .args(arguments)
+        .args([OsStr::new("--output"), OsStr::new("json")])
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()
+        .with_context(named)?;
+    if !output.status.success() {
+        return Err(Failure::new(anyhow!("{}: {}", named(), output.status)));
+    }
+    serde_json::from_slice(&output.stdout)
+        .with_context(|| format!("{}: what it printed is no report of ours", named()))
+        .map_err(Failure::from)
+}
+
+/// Of `bench sim`, as much as is compared; other versions may print more.
+#[derive(Debug, Deserialize)]
+pub(super) struct SimFigures {
+    runs: Vec<SimFigure>,
+}
+
+#[derive(Debug, Deserialize)]
+struct SimFigure {
+    policy: String,
+    cluster: String,
+    workload: String,
+    jobs_per_cpu_s: f64,
+}
+
+impl SimFigures {
+    pub(super) fn figures(self) -> Vec<Figure> {
+        let figure = |run: SimFigure| Figure {
+            what: format!("{}, {} on {}", run.policy, run.workload, run.cluster),
+            value: run.jobs_per_cpu_s,
+            unit: "jobs per CPU s".into(),
+        };
+        self.runs.into_iter().map(figure).collect()
+    }
+}
+
+/// Of `bench policy`, as much as is compared.
+#[derive(Debug, Deserialize)]
+pub(super) struct PolicyFigures {
+    decisions: Vec<PolicyFigure>,
+}
+
+#[derive(Debug, Deserialize)]
+struct PolicyFigure {
+    what: String,
+    gpus: u32,
+    jobs: u32,
+    kinds: u16,
+    median_ms: f64,
+}
+
+impl PolicyFigures {
+    pub(super) fn figures(self) -> Vec<Figure> {
+        let figure = |one: PolicyFigure| Figure {
+            what: format!("{}, {}/{}/{}, median", one.what, one.gpus, one.jobs, one.kinds),
+            value: one.median_ms,
+            unit: "CPU ms".into(),
+        };
+        self.decisions.into_iter().map(figure).collect()
+    }
+}
+
+/// In the order of this binary's figures. A figure that only one of them has cannot be compared, which is an error: two
+/// tables of which lines are missing would look like a good result.
+fn ratios(of_this: &[Vec<Figure>], of_other: &[Vec<Figure>]) -> Result<Vec<Ratio>, Failure> {
+    let (these, mut others) = (by_name(of_this), by_name(of_other));
+    let mut ratios = Vec::new();
+    for figure in of_this.first().into_iter().flatten() {
+        let (Some(this), Some(other)) = (these.get(&*figure.what), others.remove(&*figure.what)) else {
+            return Err(Failure::new(anyhow!("only this binary has a figure `{}`", figure.what)));
+        };
+        let (this, other) = (median(this.clone()), median(other));
+        let (what, unit) = (figure.what.clone(), figure.unit.clone());
+        ratios.push(Ratio { what, unit, this, other, ratio: this / other });
+    }
+    match others.keys().next() {
+        None => Ok(ratios),
+        Some(what) => Err(Failure::new(anyhow!("only the other binary has a figure `{what}`"))),
+    }
+}
+
+fn by_name(turns: &[Vec<Figure>]) -> BTreeMap<&str, Vec<f64>> {
+    let mut values: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+    for figure in turns.iter().flatten() {
+        values.entry(&figure.what).or_default().push(figure.value);
+    }
+    values
+}
+
+/// Of an even number the mean of the middle two.
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_unstable_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match values.len() {
+        0 => f64::NAN,
+        odd if odd % 2 == 1 => values[middle],
+        _ => f64::midpoint(values[middle - 1], values[middle]),
+    }
+}
+
+fn print(report: &AgainstReport, output: Output) -> Result<(), Failure> {
+    let number = |value: f64| if value < 10.0 { format!("{value:.3}") } else { format!("{value:.1}") };
+    let row = |one: &Ratio| {
+        let values = [number(one.this), number(one.other)];
+        [vec![one.what.clone()], values.to_vec(), vec![one.unit.clone(), format!("{:.3}", one.ratio)]].concat()
+    };
+    let columns = ["what", "this", "other", "unit", "ratio"];
+    print_as(output, report, &report.machine, &columns, report.ratios.iter().map(row))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn turn(figures: &[(&str, f64)]) -> Vec<Figure> {
+        let figure = |&(what, value): &(&str, f64)| Figure { what: what.into(), value, unit: "ms".into() };
+        figures.iter().map(figure).collect()
+    }
+
+    #[test]
+    fn ratios_are_of_medians_and_not_of_the_turns() {
+        let this = [turn(&[("page", 10.0), ("start", 3.0)]), turn(&[("page", 500.0), ("start", 1.0)])];
+        let this = [this.to_vec(), vec![turn(&[("page", 12.0), ("start", 2.0)])]].concat();
+        let other = [turn(&[("page", 6.0), ("start", 4.0)])];
+        let found = ratios(&this, &other).expect("both have the same figures");
+        let found: Vec<_> = found.iter().map(|one| (&*one.what, one.this, one.other, one.ratio)).collect();
+        assert_eq!(found, [("page", 12.0, 6.0, 2.0), ("start", 2.0, 4.0, 0.5)]);
+    }
+
+    #[test]
+    fn a_figure_that_one_of_them_lacks_is_an_error() {
+        let (more, fewer) = ([turn(&[("page", 1.0), ("start", 1.0)])], [turn(&[("page", 1.0)])]);
+        assert!(ratios(&more, &fewer).is_err());
+        assert!(ratios(&fewer, &more).is_err());
+    }
+
+    #[test]
+    fn the_median_of_an_even_number_lies_between_the_middle_two() {
+        assert_eq!(median(vec![4.0, 1.0, 3.0, 100.0]), 3.5);
+        assert_eq!(median(vec![4.0]), 4.0);
+        assert!(median(Vec::new()).is_nan());
+    }
+}
