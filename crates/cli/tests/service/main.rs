@@ -5,6 +5,7 @@ mod api;
 mod crash;
 mod faults;
 mod http;
+mod journal;
 mod judge;
 mod parity;
 mod processes;
