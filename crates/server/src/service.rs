@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
@@ -38,7 +38,8 @@ pub struct Service {
     /// What was missing of the journal when it was opened, in words.
     pub lost: Option<String>,
     past: Mutex<Reader>,
-    thread: JoinHandle<Result<(), ServerError>>,
+    /// Nothing once it has left.
+    thread: Mutex<Option<JoinHandle<Result<(), ServerError>>>>,
 }
 
 /// The journal's place in the data directory.
@@ -90,13 +91,19 @@ impl Service {
             .name("live".into())
             .spawn(move || live.run(&messages, clock))
             .map_err(|error| ServerError::Thread(error.to_string()))?;
+        let thread = Mutex::new(Some(thread));
         Ok(Service { replica, inbox, clock, data_dir, config, started: Instant::now(), lost, past, thread })
     }
 
-    /// Leaves; whatever runs goes on running.
-    pub fn leave(self) -> Result<(), ServerError> {
+    /// Leaves; whatever runs goes on running. Requests that still wait for something are told so.
+    pub fn leave(&self) -> Result<(), ServerError> {
         self.inbox.leave();
-        self.thread.join().map_err(|_| ServerError::Thread("it panicked".into()))?
+        let Some(thread) = self.thread().take() else { return Ok(()) };
+        thread.join().map_err(|_| ServerError::Thread("it panicked".into()))?
+    }
+
+    fn thread(&self) -> MutexGuard<'_, Option<JoinHandle<Result<(), ServerError>>>> {
+        self.thread.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// What the journal holds after an entry, oldest first.
@@ -106,7 +113,7 @@ impl Service {
 
     /// Whether the thread that owns the core is still there.
     pub fn is_alive(&self) -> bool {
-        !self.thread.is_finished()
+        self.thread().as_ref().is_some_and(|thread| !thread.is_finished())
     }
 }
 

@@ -10,6 +10,7 @@ use policies::PolicyConfig;
 use serde::{Deserialize, Serialize};
 
 use crate::error::ServerError;
+use crate::http::HttpConfig;
 
 /// The file `moira.toml`; every key has a default.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -32,6 +33,8 @@ pub struct Config {
     pub resize_within: Duration,
     /// How long a job that failed is left alone; twice as long each time it fails again.
     pub rest_after_failure: Duration,
+    /// How long HTTP clients may take, and how many there may be.
+    pub http: HttpConfig,
 }
 
 impl Default for Config {
@@ -45,6 +48,7 @@ impl Default for Config {
             grace: Duration::from_secs(30),
             resize_within: Duration::from_secs(60),
             rest_after_failure: Duration::from_secs(1),
+            http: HttpConfig::default(),
         }
     }
 }
@@ -85,6 +89,7 @@ impl Config {
                  authentication nobody else is let in"
             ));
         }
+        self.http.check()?;
         if !self.accelerators.is_empty() {
             let machine = Machine::of(&self.accelerators).map_err(|invalid| invalid.to_string())?;
             self.draft(&machine).build().map_err(|invalid| invalid.to_string())?;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use server::{Config, Service, Settings, http};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -55,6 +56,9 @@ pub(crate) struct Supervise {
     /// Become this worker of the run instead
     #[arg(long)]
     worker: Option<u32>,
+    /// How many files the run may have open, unless it raises that itself
+    #[arg(long)]
+    open_files: Option<u64>,
 }
 
 impl DataDir {
@@ -70,15 +74,15 @@ impl Serve {
     pub(crate) fn run(self) -> Result<(), Failure> {
         self.start_log();
         let settings = self.settings()?;
-        let service = Service::open(settings, supervisor()?).map_err(Failure::new)?;
+        let open_files = http::raise_file_limit();
+        let service = Service::open(settings, supervisor(Some(open_files))?).map_err(Failure::new)?;
         let runtime = tokio::runtime::Runtime::new().context("cannot start the threads of the service")?;
         let service = Arc::new(service);
         let served = runtime.block_on(until_told(service.clone()));
-        runtime.shutdown_background();
-        let service =
-            Arc::try_unwrap(service).map_err(|_| Failure::new(anyhow::anyhow!("a request is still under way")));
-        served?;
-        service?.leave().map_err(Failure::new)
+        // Streams that nobody reads any more end here.
+        runtime.shutdown_timeout(std::time::Duration::from_secs(2));
+        let left = service.leave().map_err(Failure::new);
+        served.and(left)
     }
 
     fn settings(&self) -> Result<Settings, Failure> {
@@ -107,10 +111,12 @@ impl Serve {
     }
 }
 
-/// The command that watches over a run: this binary itself.
-pub(crate) fn supervisor() -> Result<Vec<OsString>, Failure> {
+/// The command that watches over a run: this binary itself. Where the service has raised the number of its open files,
+/// `open_files` is what runs are to have instead.
+pub(crate) fn supervisor(open_files: Option<u64>) -> Result<Vec<OsString>, Failure> {
     let binary = std::env::current_exe().context("cannot find this program's own file")?;
-    Ok(vec![binary.into(), "supervise".into()])
+    let limit = open_files.map(|count| format!("--open-files={count}").into());
+    Ok([binary.into(), "supervise".into()].into_iter().chain(limit).collect())
 }
 
 /// Serves until the process is told to end.
@@ -128,9 +134,7 @@ pub(crate) async fn until_told(service: Arc<Service>) -> Result<(), Failure> {
     }
     tracing::info!("leaving; jobs go on running");
     leave.send(true).ok();
-    // Whoever is in the middle of something gets a moment.
-    let patience = std::time::Duration::from_secs(2);
-    tokio::time::timeout(patience, &mut serving).await.unwrap_or(Ok(())).map_err(Failure::new)
+    serving.await.map_err(Failure::new)
 }
 
 /// Until the thread that decides is gone, which it is only if it cannot go on.
@@ -142,6 +146,9 @@ async fn until_dead(service: &Service) {
 
 impl Supervise {
     pub(crate) fn run(self) -> ExitCode {
+        if let Some(count) = self.open_files {
+            limit_open_files(count);
+        }
         if let Some(rank) = self.worker {
             return executors::become_worker(&self.directory, rank);
         }
@@ -153,5 +160,13 @@ impl Supervise {
                 ExitCode::FAILURE
             }
         }
+    }
+}
+
+/// Takes back what the service has raised for itself: some programs do not expect more than is usual.
+fn limit_open_files(count: u64) {
+    let limit = Rlimit { current: Some(count), ..getrlimit(Resource::Nofile) };
+    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+        tracing::warn!(%error, count, "the number of open files could not be limited");
     }
 }

@@ -8,6 +8,7 @@ mod http;
 mod journal;
 mod judge;
 mod parity;
+mod pressure;
 mod processes;
 mod resize;
 mod service;

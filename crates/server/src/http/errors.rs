@@ -1,12 +1,25 @@
 //! What goes wrong, as problem details (RFC 9457), also what the framework itself refuses.
 
+use std::time::Duration;
+
 use api::Problem;
 use axum::Json;
+use axum::body::Body as RequestBody;
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use http_body_util::BodyExt;
 use serde::de::DeserializeOwned;
+use tokio::time::timeout;
+
+use super::connection::Visit;
+use super::connections::Stage;
+
+/// Larger bodies are not read. What a job may say is far less; this is what is read to say so.
+const LARGEST_BODY: usize = 4 << 20;
+/// All of a body may take so many times as long as one pause in it.
+const WHOLE_BODY: u32 = 10;
 
 /// A problem on its way out.
 #[derive(Debug)]
@@ -62,7 +75,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
 }
 
 /// The body as text, and the format its content type names.
-pub(crate) async fn text_of<S: Send + Sync>(request: Request, state: &S) -> Result<(String, api::Format), Failure> {
+pub(crate) async fn text_of<S: Send + Sync>(request: Request, _: &S) -> Result<(String, api::Format), Failure> {
     let kind = request.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     let format = match kind.as_str() {
@@ -74,13 +87,43 @@ pub(crate) async fn text_of<S: Send + Sync>(request: Request, state: &S) -> Resu
             return Err(Failure(Problem::new(415, "unsupported-media-type", detail)));
         }
     };
-    let bytes = axum::body::Bytes::from_request(request, state).await.map_err(|rejection| {
-        let status = rejection.status().as_u16();
-        Failure(Problem::new(status, if status == 413 { "too-large" } else { "malformed" }, rejection.body_text()))
-    })?;
-    let text =
-        String::from_utf8(bytes.to_vec()).map_err(|_| Failure(Problem::malformed("the body is not valid UTF-8")))?;
+    let text = String::from_utf8(body_of(request).await?)
+        .map_err(|_| Failure(Problem::malformed("the body is not valid UTF-8")))?;
     Ok((text, format))
+}
+
+/// The whole body. A client that sends it too slowly is told so, and one that still sends when the service leaves is not
+/// waited for: nothing has been done for it yet.
+async fn body_of(request: Request) -> Result<Vec<u8>, Failure> {
+    let visit = request.extensions().get::<Visit>().cloned().expect("every request comes by a connection");
+    visit.admission.enter(Stage::Body);
+    let mut leaving = visit.leaving.clone();
+    let reading = read_all(request.into_body(), visit.body_timeout);
+    let read = tokio::select! {
+        read = timeout(visit.body_timeout * WHOLE_BODY, reading) => read.unwrap_or_else(|_| Err(too_slow())),
+        _ = leaving.wait_for(|leaving| *leaving) => Err(Problem::new(503, "leaving", "the service is shutting down")),
+    };
+    visit.admission.enter(Stage::Answer);
+    read.map_err(Failure)
+}
+
+async fn read_all(mut body: RequestBody, pause: Duration) -> Result<Vec<u8>, Problem> {
+    let mut bytes = Vec::new();
+    while let Some(frame) = timeout(pause, body.frame()).await.map_err(|_| too_slow())? {
+        let frame = frame.map_err(|error| Problem::malformed(format!("the body broke off: {error}")))?;
+        // What is no data is a trailer, and says nothing to us.
+        let Ok(data) = frame.into_data() else { continue };
+        if bytes.len() + data.len() > LARGEST_BODY {
+            let detail = format!("expected a body of at most {} MiB", LARGEST_BODY >> 20);
+            return Err(Problem::new(413, "too-large", detail));
+        }
+        bytes.extend_from_slice(&data);
+    }
+    Ok(bytes)
+}
+
+fn too_slow() -> Problem {
+    Problem::new(408, "too-slow", "the rest of the body did not come in time: nothing was done")
 }
 
 /// Parameters in the address that are refused with a problem.

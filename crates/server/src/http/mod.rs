@@ -1,22 +1,20 @@
 //! The door: HTTP and JSON under `/v1`. It never touches the core; it posts to the inbox and reads the replica.
 
 mod admin;
+mod connection;
+mod connections;
 mod errors;
 mod events;
 mod jobs;
+mod listen;
 mod logs;
 mod peer;
 
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
 use std::sync::Arc;
 
 use api::Problem;
 use axum::Router;
-use axum::extract::DefaultBodyLimit;
 use axum::routing::get;
-use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
@@ -24,10 +22,12 @@ use utoipa_axum::routes;
 
 use crate::error::ServerError;
 use crate::service::Service;
+use connection::{Counter, Pace};
+use connections::Connections;
 use errors::Failure;
 
-/// Larger bodies are not read. What a job may say is far less; this is what is read to say so.
-const LARGEST_BODY: usize = 16 << 20;
+pub use connections::HttpConfig;
+pub use listen::raise_file_limit;
 
 /// What every handler is given.
 #[derive(Debug, Clone)]
@@ -83,50 +83,27 @@ fn router(door: Door) -> Router {
         .method_not_allowed_fallback(|| async {
             Failure(Problem::new(405, "method-not-allowed", "this cannot be done here: see /v1/openapi.json"))
         })
-        .layer(DefaultBodyLimit::max(LARGEST_BODY))
         .with_state(door)
 }
 
-/// Serves until `leave` becomes true, on the socket in the data directory and on what the configuration names.
+/// Serves on the socket in the data directory and on what the configuration names. When `leave` becomes true, nobody is
+/// let in any more; whoever is being answered has a moment, and then it returns.
 pub async fn serve(service: Arc<Service>, leave: watch::Receiver<bool>) -> Result<(), ServerError> {
-    let door = Door { service: service.clone(), leaving: leave.clone() };
-    let app = router(door);
-    let socket = listen_on_socket(&api::socket_in(&service.data_dir))?;
-    let mut tasks = tokio::task::JoinSet::new();
-    let make = app.clone().into_make_service_with_connect_info::<peer::Peer>();
-    let left = leave.clone();
-    tasks.spawn(async move { axum::serve(socket, make).with_graceful_shutdown(until(left)).await });
+    let limits = service.config.http.clone().within(listen::file_limit());
+    let mut entrances = vec![listen::listen_on_socket(&api::socket_in(&service.data_dir))?];
     for &address in &service.config.listen {
-        let listener = TcpListener::bind(address)
-            .await
-            .map_err(|error| ServerError::Listen { address: address.to_string(), message: error.to_string() })?;
-        tracing::info!(%address, "listening");
-        let make = app.clone().into_make_service_with_connect_info::<peer::Peer>();
-        let left = leave.clone();
-        tasks.spawn(async move { axum::serve(listener, make).with_graceful_shutdown(until(left)).await });
+        entrances.push(listen::listen_on_address(address).await?);
     }
-    while let Some(ended) = tasks.join_next().await {
-        let ended = ended.map_err(|error| ServerError::Thread(error.to_string()))?;
-        ended.map_err(|error| ServerError::Listen { address: "an address".into(), message: error.to_string() })?;
+    let router = router(Door { service, leaving: leave.clone() });
+    let counter = Counter { router, pace: Pace::of(&limits), leaving: leave };
+    let all = Connections::new(limits);
+    let mut accepting = tokio::task::JoinSet::new();
+    for entrance in entrances {
+        accepting.spawn(listen::accept(entrance, counter.clone(), all.clone()));
+    }
+    drop(counter);
+    while let Some(ended) = accepting.join_next().await {
+        ended.map_err(|error| ServerError::Thread(error.to_string()))?;
     }
     Ok(())
-}
-
-async fn until(mut leave: watch::Receiver<bool>) {
-    // Whoever could say so being gone means the same.
-    leave.wait_for(|leave| *leave).await.ok();
-}
-
-/// A socket that was left behind by a service that was killed is replaced: the journal's lock says that none is alive.
-fn listen_on_socket(path: &Path) -> Result<UnixListener, ServerError> {
-    let cannot = |message: String| ServerError::Listen { address: path.display().to_string(), message };
-    if path.exists() {
-        fs::remove_file(path).map_err(|error| cannot(error.to_string()))?;
-    }
-    let listener = UnixListener::bind(path).map_err(|error| cannot(error.to_string()))?;
-    // The kernel says who connects, so everyone may where jobs can be run as their users.
-    let mode = if nix::unistd::geteuid().is_root() { 0o666 } else { 0o600 };
-    fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(|error| cannot(error.to_string()))?;
-    tracing::info!(socket = %path.display(), "listening");
-    Ok(listener)
 }

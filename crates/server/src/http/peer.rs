@@ -5,12 +5,10 @@ use std::fs;
 use std::net::{IpAddr, SocketAddr};
 
 use api::Problem;
-use axum::extract::connect_info::Connected;
 use axum::extract::{ConnectInfo, FromRequestParts};
 use axum::http::request::Parts;
-use axum::serve::IncomingStream;
 use nix::unistd::{Uid, User, geteuid};
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::TcpStream;
 
 use super::errors::Failure;
 use crate::fact::Caller;
@@ -19,16 +17,18 @@ use crate::fact::Caller;
 #[derive(Debug, Clone)]
 pub(crate) struct Peer(Option<Caller>);
 
-impl Connected<IncomingStream<'_, UnixListener>> for Peer {
-    fn connect_info(stream: IncomingStream<'_, UnixListener>) -> Peer {
-        Peer(stream.io().peer_cred().ok().map(|credentials| caller(credentials.uid())))
+impl Peer {
+    pub(crate) fn of_user(uid: u32) -> Peer {
+        Peer(Some(caller(uid)))
     }
-}
 
-impl Connected<IncomingStream<'_, TcpListener>> for Peer {
-    fn connect_info(stream: IncomingStream<'_, TcpListener>) -> Peer {
-        let here = stream.io().local_addr().ok();
-        Peer(here.and_then(|here| owner_of(*stream.remote_addr(), here)).map(caller))
+    pub(crate) fn unknown() -> Peer {
+        Peer(None)
+    }
+
+    pub(crate) fn over_tcp(stream: &TcpStream, there: SocketAddr) -> Peer {
+        let here = stream.local_addr().ok();
+        Peer(here.and_then(|here| owner_of(there, here)).map(caller))
     }
 }
 

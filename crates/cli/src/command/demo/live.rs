@@ -45,7 +45,7 @@ pub(super) fn run(parts: &[Part], files: &Files) -> Result<(), Failure> {
     let folder = tempfile::Builder::new().prefix("moira-demo-").tempdir().context("cannot make a folder")?;
     let settings =
         Settings::new(folder.path().into(), config(), Path::new("the demonstration")).map_err(Failure::new)?;
-    let service = Arc::new(Service::open(settings, supervisor()?).map_err(Failure::new)?);
+    let service = Arc::new(Service::open(settings, supervisor(None)?).map_err(Failure::new)?);
     render::line(&format!(
         "A service on this machine with 2 fast and 4 slow virtual accelerators; {} real trainings; policy {}\n",
         parts.len(),
@@ -53,7 +53,6 @@ pub(super) fn run(parts: &[Part], files: &Files) -> Result<(), Failure> {
     ))?;
     let ended = runtime.block_on(serve(service.clone(), parts, interruptions));
     runtime.shutdown_timeout(Duration::from_secs(2));
-    let service = Arc::try_unwrap(service).map_err(|_| Failure::new(anyhow!("a request is still under way")))?;
     service.leave().map_err(Failure::new)?;
     let history = ended.and_then(|ended| match ended {
         Ended::ByThemselves => History::read(folder.path()),

@@ -1,0 +1,213 @@
+//! Clients that are slow, silent or too many: they cost nobody else anything, and nothing of them stays.
+
+use std::fs;
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
+use serde_json::json;
+
+use crate::processes;
+use crate::service::{FOUR_DEVICES, PATIENCE, Service, binary, eventually, say};
+
+/// Clients may take as long as they like.
+const PATIENT: &str = "[http]\nhead_timeout = \"1h\"\nbody_timeout = \"1h\"\nidle_timeout = \"1h\"\n";
+/// Clients must hurry.
+const IMPATIENT: &str = "[http]\nhead_timeout = \"500ms\"\nbody_timeout = \"500ms\"\nidle_timeout = \"500ms\"\n";
+
+#[test]
+fn five_hundred_slow_connections_change_nothing_for_others() {
+    let service = service_with(PATIENT);
+    let slow: Vec<UnixStream> = (0..500).map(|_| begun(&service, "GET /v1/jobs HTTP/1.1\r\nHost: mo")).collect();
+    for _ in 0..20 {
+        assert_eq!(service.get("/v1/jobs").status, 200);
+    }
+    service.until(&service.submit(&["--", "true"]), "succeeded");
+    assert_eq!(slow.iter().filter(|stream| is_open(stream)).count(), 500, "none of them had to go for it");
+}
+
+#[test]
+fn heads_that_do_not_come_to_an_end_are_closed() {
+    let service = service_with(IMPATIENT);
+    let silent: Vec<UnixStream> = (0..250).map(|_| begun(&service, "")).collect();
+    let slow: Vec<UnixStream> = (0..250).map(|_| begun(&service, "GET /v1/jobs HTTP/1.1\r\nHost: mo")).collect();
+    eventually("all are closed", || !silent.iter().chain(&slow).any(is_open));
+    assert_eq!(service.get("/v1/jobs").status, 200);
+}
+
+#[test]
+fn sixty_half_sent_bodies_change_nothing_for_others_and_are_told_that_they_were_too_slow() {
+    let service = service_with(PATIENT);
+    let slow: Vec<UnixStream> = (0..60).map(|_| begun(&service, HALF_A_BODY)).collect();
+    service.until(&service.submit(&["--", "true"]), "succeeded");
+    assert_eq!(slow.iter().filter(|stream| is_open(stream)).count(), 60);
+    let service = service_with(IMPATIENT);
+    let slow: Vec<UnixStream> = (0..60).map(|_| begun(&service, HALF_A_BODY)).collect();
+    let told = slow.into_iter().map(rest).filter(|answer| answer.starts_with("HTTP/1.1 408 ")).count();
+    assert_eq!(told, 60);
+    assert_eq!(service.get("/v1/jobs").body["jobs"], json!([]), "and nothing was done");
+}
+
+#[test]
+fn a_peer_with_too_many_connections_loses_its_oldest_idle_ones_and_is_still_answered() {
+    let service = service_with(&format!("{PATIENT}connections_per_peer = 20\n"));
+    let slow: Vec<UnixStream> = (0..100).map(|_| begun(&service, "GET /v1/jobs HTTP/1.1\r\nHost: mo")).collect();
+    assert_eq!(service.get("/v1/jobs").status, 200);
+    eventually("the oldest are closed", || slow.iter().filter(|stream| is_open(stream)).count() <= 20);
+    assert!(!slow[..80].iter().any(is_open));
+    assert!(slow[90..].iter().all(is_open), "the youngest stay");
+}
+
+#[test]
+fn the_requests_of_one_user_are_limited_and_those_of_another_are_not_touched() {
+    let service = service_with(&format!("{PATIENT}requests_per_peer = 4\n"));
+    let id = service.submit(&["--hold", "--", "true"]);
+    let wait = format!("GET /v1/jobs/{id}/wait?timeout_seconds=3600 HTTP/1.1\r\nHost: moira\r\n\r\n");
+    let waiting: Vec<UnixStream> = (0..4).map(|_| begun(&service, &wait)).collect();
+    eventually("a fifth is refused", || service.get("/v1/jobs").status == 429);
+    match as_another_user(&service, &["ls", "--all", "-o", "name"]) {
+        Some(listed) => assert_eq!(listed.trim(), id),
+        None => pass_over("becoming another user takes root"),
+    }
+    drop(waiting);
+    eventually("requests that have ended do not count", || service.get("/v1/jobs").status == 200);
+}
+
+#[test]
+fn whoever_waits_follows_or_listens_is_not_idle() {
+    let service = service_with(IMPATIENT);
+    let flag = service.data_dir().join("go");
+    let script = format!("echo begun; until [ -e {} ]; do sleep 0.1; done; echo ended", flag.display());
+    let id = service.submit(&["--", "sh", "-c", &script]);
+    service.until(&id, "running");
+    let ask = |path: &str| begun(&service, &format!("GET {path} HTTP/1.1\r\nHost: moira\r\nConnection: close\r\n\r\n"));
+    let waiting = ask(&format!("/v1/jobs/{id}/wait?timeout_seconds=3600"));
+    let following = ask(&format!("/v1/jobs/{id}/logs?follow=true"));
+    let mut listening = ask("/v1/events");
+    // One that is idle shows when the time of the idle is over.
+    let mut idle = begun(&service, "GET /healthz HTTP/1.1\r\nHost: moira\r\n\r\n");
+    idle.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut answer = String::new();
+    idle.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+
+    fs::write(&flag, "").unwrap();
+    let (waited, followed) = (rest(waiting), rest(following));
+    assert!(waited.starts_with("HTTP/1.1 200 ") && waited.contains("\"succeeded\""), "{waited}");
+    assert!(followed.contains("begun") && followed.contains("ended"), "{followed}");
+    let mut heard = Vec::new();
+    while !String::from_utf8_lossy(&heard).contains("event: finished") {
+        let mut piece = [0; 4096];
+        let count = listening.read(&mut piece).unwrap();
+        assert!(count > 0, "the stream ended: {}", String::from_utf8_lossy(&heard));
+        heard.extend_from_slice(&piece[..count]);
+    }
+}
+
+#[test]
+fn a_half_sent_body_does_not_spoil_a_clean_stop() {
+    let mut service = service_with(PATIENT);
+    let id = service.submit(&["--hold", "--", "true"]);
+    let body = begun(&service, HALF_A_BODY);
+    let head = begun(&service, "GET /v1/jobs HTTP/1.1\r\nHost: mo");
+    let wait = begun(&service, &format!("GET /v1/jobs/{id}/wait HTTP/1.1\r\nHost: moira\r\n\r\n"));
+    let events = begun(&service, "GET /v1/events HTTP/1.1\r\nHost: moira\r\n\r\n");
+    eventually("the body is awaited", || service.get("/v1/jobs").status == 200);
+    processes::kill(service.pid(), Signal::TERM);
+    assert_eq!(service.end().code(), Some(0), "{}", service.log());
+    assert!(rest(body).starts_with("HTTP/1.1 503 "), "whoever was sending is told");
+    assert!(rest(wait).starts_with("HTTP/1.1 200 "), "whoever was waiting is answered");
+    assert_eq!(rest(head), "");
+    assert!(rest(events).starts_with("HTTP/1.1 200 "));
+    assert!(service.moira(&["journal", "verify"]).status.success());
+    service.rise();
+    assert_eq!(service.show(&id)["state"], "held");
+}
+
+#[test]
+fn a_service_that_may_open_no_more_files_goes_on_when_it_may_again() {
+    let service = service_with(IMPATIENT);
+    let pid = Pid::from_raw(service.pid()).unwrap();
+    let open = fs::read_dir(format!("/proc/{}/fd", service.pid())).unwrap().count() as u64;
+    let few = Rlimit { current: Some(open + 8), maximum: Some(open + 8) };
+    prlimit(Some(pid), Resource::Nofile, few).unwrap();
+    let slow: Vec<UnixStream> = (0..100).map(|_| begun(&service, "GET /v1/jobs HTTP/1.1\r\nHost: mo")).collect();
+    eventually("it says so", || service.log().contains("a connection could not be accepted"));
+    eventually("all are let in in turn, and closed", || !slow.iter().any(is_open));
+    assert_eq!(service.get("/healthz").status, 200);
+    let said = service.log().matches("a connection could not be accepted").count();
+    assert!(said < 20, "it is not said for every try: {said}");
+}
+
+#[test]
+fn jobs_may_open_as_many_files_as_where_the_service_was_started() {
+    let service = service_with("");
+    let limits = fs::read_to_string(format!("/proc/{}/limits", service.pid())).unwrap();
+    let row = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+    let [soft, hard] = [3, 4].map(|column| row.split_whitespace().nth(column).unwrap().to_string());
+    assert_eq!(soft, hard, "the service may open all it can");
+    let id = service.submit(&["--", "sh", "-c", "ulimit -Sn"]);
+    service.until(&id, "succeeded");
+    let own = rustix::process::getrlimit(Resource::Nofile).current.map_or("unlimited".into(), |soft| soft.to_string());
+    assert_eq!(String::from_utf8_lossy(&service.moira(&["logs", &id]).stdout).trim(), own);
+}
+
+const HALF_A_BODY: &str = "POST /v1/jobs HTTP/1.1\r\nHost: moira\r\nContent-Type: application/json\r\n\
+                           Content-Length: 100\r\n\r\n{\"command\": [\"tr";
+
+fn service_with(table: &str) -> Service {
+    // Keys of the file's own stand before its tables.
+    let (keys, devices) = FOUR_DEVICES.split_once("[[").unwrap();
+    Service::start(&format!("{keys}{table}[[{devices}"))
+}
+
+/// A connection on which so much was sent.
+fn begun(service: &Service, text: &str) -> UnixStream {
+    let mut stream = UnixStream::connect(service.socket()).unwrap();
+    stream.write_all(text.as_bytes()).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+/// Whether the service has neither answered nor closed it.
+fn is_open(mut stream: &UnixStream) -> bool {
+    stream.set_nonblocking(true).unwrap();
+    let read = stream.read(&mut [0; 1]);
+    stream.set_nonblocking(false).unwrap();
+    read.is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+}
+
+/// All that comes until the service closes it.
+fn rest(mut stream: UnixStream) -> String {
+    let mut bytes = Vec::new();
+    match stream.read_to_end(&mut bytes) {
+        Err(error) if error.kind() != ErrorKind::ConnectionReset => panic!("it stays open: {error}"),
+        Ok(_) | Err(_) => String::from_utf8_lossy(&bytes).into_owned(),
+    }
+}
+
+/// What a command prints for a user without any power; nothing if there is no way to become one.
+fn as_another_user(service: &Service, arguments: &[&str]) -> Option<String> {
+    if !rustix::process::geteuid().is_root() {
+        return None;
+    }
+    // The one that was built may lie where others may not go.
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let copy = folder.path().join("moira");
+    fs::copy(binary(), &copy).unwrap();
+    let mut command = Command::new(copy);
+    command.args(arguments).env("MOIRA_DATA_DIR", service.data_dir()).env_remove("MOIRA_SERVER");
+    let output = command.uid(65534).gid(65534).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some(String::from_utf8(output.stdout).unwrap())
+}
+
+/// A test that cannot be made here; where all must be made that is a failure.
+fn pass_over(why: &str) {
+    assert!(std::env::var_os("CI").is_none(), "{why}");
+    say(&format!("passed over: {why}"));
+}
