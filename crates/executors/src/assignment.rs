@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use cluster::{Bytes, Run, Span};
 use serde::{Deserialize, Serialize};
 
+use crate::private::usual_umask;
 use crate::{Account, Enforcement, ExecutorError, LaunchOrder, Limits};
 
 /// The variable by which every process of a run is known, wherever it has gone.
@@ -23,6 +24,9 @@ pub(crate) struct Assignment {
     pub(crate) workdir: PathBuf,
     pub(crate) account: Option<Account>,
     pub(crate) limits: Limits,
+    /// Of the job's own files.
+    #[serde(default = "usual_umask")]
+    pub(crate) umask: u32,
     pub(crate) notice: Span,
     pub(crate) start_within: Span,
     pub(crate) enforcement: Enforcement,

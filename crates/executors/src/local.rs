@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
 use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -20,9 +21,10 @@ use crate::assignment::{Assignment, WorkerAssignment, new_token};
 use crate::environment::{Part, Surroundings, environment};
 use crate::lost::{end_if_lost, end_if_never_held, is_supervised};
 use crate::news::{self, Listener};
+use crate::private::{PRIVATE_FILE, started_with};
 use crate::progress::Progress;
 use crate::roster::{FIRST_GANG, Member, Roster, Wish};
-use crate::run_dir::{RunDir, StopNote, checkpoint_dir, make_checkpoint_dir, make_data_dir};
+use crate::run_dir::{RunDir, SUPERVISOR_LOG, StopNote, checkpoint_dir, make_checkpoint_dir, make_places};
 use crate::watch::{Shared, Watch};
 use crate::{
     CpuLimit, Enforcement, Executor, ExecutorError, LaunchOrder, Machine, News, ResizeOrder, Sighting, Stage,
@@ -65,7 +67,7 @@ impl Local {
         news: Sender<News>,
         limit: CpuLimit,
     ) -> Result<Local, ExecutorError> {
-        make_data_dir(data_dir)?;
+        make_places(data_dir)?;
         let data_dir = fs::canonicalize(data_dir).map_err(ExecutorError::file("find", data_dir))?;
         let enforcement = Enforcement::choose(limit)?;
         tracing::info!(?enforcement, "processor time of virtual devices is limited by this means");
@@ -130,6 +132,7 @@ impl Local {
             workdir: order.program.workdir.clone(),
             account: order.program.account.clone(),
             limits: order.program.limits,
+            umask: started_with(),
             notice: order.program.notice,
             start_within: order.start_within,
             enforcement: self.enforcement.clone(),
@@ -274,9 +277,9 @@ impl Local {
     }
 
     fn start_supervisor(&self, run: Run, dir: &RunDir) -> Result<(), ExecutorError> {
-        let path = dir.file("supervisor.log");
-        let log =
-            OpenOptions::new().create(true).append(true).open(&path).map_err(ExecutorError::file("open", &path))?;
+        let path = dir.file(SUPERVISOR_LOG);
+        let log = OpenOptions::new().create(true).append(true).mode(PRIVATE_FILE).open(&path);
+        let log = log.map_err(ExecutorError::file("open", &path))?;
         let errors = log.try_clone().map_err(ExecutorError::file("open", &path))?;
         let Some((program, arguments)) = self.supervisor.split_first() else {
             return Err(ExecutorError::Order { run, reason: "no supervisor is configured".into() });

@@ -11,6 +11,7 @@ use std::time::Duration;
 use cluster::Run;
 
 use crate::ExecutorError;
+use crate::private::{PRIVATE_FILE, tighten};
 use crate::run_dir::{name_of, run_named};
 
 const NAME: &str = "news.sock";
@@ -40,7 +41,9 @@ impl Listener {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 Ok(()) | Err(_) => {}
             }
-            UnixDatagram::bind(door.path())
+            let socket = UnixDatagram::bind(door.path())?;
+            tighten(&door.path(), PRIVATE_FILE)?;
+            Ok(socket)
         };
         let socket = bind().map_err(ExecutorError::file("listen at", &data_dir.join(NAME)))?;
         Ok(Listener { socket })

@@ -3,7 +3,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use cluster::{ClaimId, Run, Span};
@@ -13,6 +13,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::assignment::Assignment;
+use crate::private::{self, PRIVATE_DIR, PRIVATE_FILE, passage, tighten};
 use crate::process::Identity;
 use crate::roster::{Outcome, Roster, Wish};
 use crate::{Account, Ending, ExecutorError, Usage};
@@ -21,6 +22,9 @@ use crate::{Account, Ending, ExecutorError, Usage};
 pub(crate) struct RunDir {
     path: PathBuf,
 }
+
+/// What the supervisor of a run says.
+pub(crate) const SUPERVISOR_LOG: &str = "supervisor.log";
 
 /// Who holds the run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -120,9 +124,9 @@ impl RunDir {
 
     /// Makes the directory with the files the job itself writes, which belong to its account.
     pub(crate) fn make(&self, account: Option<&Account>) -> Result<(), ExecutorError> {
-        make_dir(&self.path, 0o711)?;
-        make_dir(&self.file("logs"), 0o700)?;
-        make_dir(&self.gang_dir(), 0o700)?;
+        make_dir(&self.path, passage())?;
+        make_dir(&self.file("logs"), PRIVATE_DIR)?;
+        make_dir(&self.gang_dir(), PRIVATE_DIR)?;
         own(&self.gang_dir(), account)?;
         let progress = self.file("progress.jsonl");
         let open = OpenOptions::new().create(true).append(true).mode(0o600).open(&progress);
@@ -287,8 +291,7 @@ pub(crate) fn run_named(name: &str) -> Option<Run> {
 }
 
 pub(crate) fn make_dir(path: &Path, mode: u32) -> Result<(), ExecutorError> {
-    let made = fs::DirBuilder::new().recursive(true).mode(mode).create(path);
-    made.map_err(ExecutorError::file("make", path))
+    private::make_dir(path, mode).map_err(ExecutorError::file("make", path))
 }
 
 /// Hands a file to the account. A service that is not root can only run jobs as itself, and owns the file already.
@@ -324,7 +327,7 @@ fn replace<T: Serialize>(path: &Path, value: &T, durable: bool) -> Result<(), Ex
     let bytes =
         serde_json::to_vec(value).map_err(|source| ExecutorError::Malformed { path: path.to_path_buf(), source })?;
     let parent = path.parent().unwrap_or(Path::new("."));
-    make_dir(parent, 0o711)?;
+    make_dir(parent, passage())?;
     let mut fresh = path.as_os_str().to_os_string();
     fresh.push(format!(".{}.tmp", std::process::id()));
     let fresh = PathBuf::from(fresh);
@@ -344,10 +347,16 @@ fn replace<T: Serialize>(path: &Path, value: &T, durable: bool) -> Result<(), Ex
     written.map_err(ExecutorError::file("write", path))
 }
 
-/// The data directory, with all that an executor keeps in it. Accounts must be able to pass through to what is theirs.
-pub(crate) fn make_data_dir(data_dir: &Path) -> Result<(), ExecutorError> {
-    for dir in [data_dir.to_path_buf(), data_dir.join("runs"), data_dir.join("done"), data_dir.join("checkpoints")] {
-        make_dir(&dir, 0o711)?;
+/// What an executor keeps in a data directory. What an earlier version left open to others is closed.
+pub(crate) fn make_places(data_dir: &Path) -> Result<(), ExecutorError> {
+    for place in ["runs", "done", "checkpoints"] {
+        make_dir(&data_dir.join(place), passage())?;
+    }
+    for place in ["runs", "done"].map(|place| data_dir.join(place)) {
+        for run in fs::read_dir(&place).map_err(ExecutorError::file("list", &place))?.flatten() {
+            let log = run.path().join(SUPERVISOR_LOG);
+            tighten(&log, PRIVATE_FILE).map_err(ExecutorError::file("close to others", &log))?;
+        }
     }
     Ok(())
 }

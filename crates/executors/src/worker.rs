@@ -10,8 +10,9 @@ use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use rustix::fs::Mode;
 use rustix::process::{
-    Gid, Resource, Rlimit, Signal, Uid, getppid, getrlimit, set_parent_process_death_signal, setrlimit, setsid,
+    Gid, Resource, Rlimit, Signal, Uid, getppid, getrlimit, set_parent_process_death_signal, setrlimit, setsid, umask,
 };
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use serde::{Deserialize, Serialize};
@@ -67,6 +68,7 @@ fn prepare(run_dir: &Path, member: u32) -> Result<(Assignment, WorkerAssignment)
     let join = group_of(&assignment, member, &worker).join();
     join.map_err(|error| StartFailure::new("cannot enter its control group", error))?;
     limit(assignment.limits)?;
+    umask(Mode::from_raw_mode(assignment.umask));
     if let Some(account) = &assignment.account {
         become_account(account)?;
     }

@@ -1,8 +1,9 @@
 //! Archives: entries that a snapshot stands for, in a compressed file of JSON lines. An archive vouches for nothing by
 //! itself; it is whole if the chain leads through it from where the one before ended to where the journal says it ends.
 
-use std::fs::{self, File};
+use std::fs::{self, DirBuilder, File};
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use flate2::Compression;
@@ -11,7 +12,7 @@ use flate2::write::GzEncoder;
 use serde::{Deserialize, Serialize};
 
 use crate::chain::Link;
-use crate::layout::{directory, sync_directory};
+use crate::layout::{PRIVATE_DIR, PRIVATE_FILE, directory, sync_directory};
 use crate::{Entry, JournalError};
 
 /// An archive as the journal has it on record.
@@ -30,6 +31,11 @@ impl Archive {
 
 pub(crate) fn folder(journal: &Path) -> PathBuf {
     directory(journal).join("archive")
+}
+
+pub(crate) fn make_folder(folder: &Path) -> Result<(), JournalError> {
+    let made = DirBuilder::new().recursive(true).mode(PRIVATE_DIR).create(folder);
+    made.map_err(JournalError::io("make the directory", folder))
 }
 
 /// The archives that lie in a journal's folder, by the numbers in their names: for when the journal cannot tell.
@@ -76,10 +82,11 @@ const GATHERED: usize = 256 << 10;
 impl Writing {
     pub(crate) fn start(path: PathBuf) -> Result<Writing, JournalError> {
         let folder = directory(&path);
-        fs::create_dir_all(folder).map_err(JournalError::io("make the directory", folder))?;
+        make_folder(folder)?;
         sync_directory(folder)?;
         let partial = path.with_extension("partial");
-        let file = File::create(&partial).map_err(JournalError::io("write the archive", &partial))?;
+        let file = File::options().create(true).write(true).truncate(true).mode(PRIVATE_FILE).open(&partial);
+        let file = file.map_err(JournalError::io("write the archive", &partial))?;
         let gz = GzEncoder::new(BufWriter::new(file), Compression::fast());
         let gz = BufWriter::with_capacity(GATHERED, gz);
         Ok(Writing { path, partial, gz })

@@ -6,12 +6,13 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
 use crate::chain::{Check, Link};
+use crate::layout::PRIVATE_FILE;
 
 /// A slot is written within one sector, so that a torn write can spoil only its own slot.
 const SLOT: usize = 512;
@@ -28,7 +29,8 @@ pub(crate) struct Head {
 impl Head {
     /// The head file, made if absent, and what it says. Nothing is known if neither slot is whole.
     pub(crate) fn open(path: &Path) -> io::Result<(Head, Option<Link>)> {
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        let file =
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(PRIVATE_FILE).open(path)?;
         let newest = newest(&file)?;
         let head = Head { file, turn: newest.map_or(0, |(turn, _)| turn) };
         Ok((head, newest.map(|(_, link)| link)))

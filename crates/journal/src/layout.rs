@@ -3,12 +3,16 @@
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OptionalExtension, Transaction};
 
 use crate::JournalError;
+
+/// Entries hold what jobs were given, secrets among it: all files of a journal are its owner's alone.
+pub(crate) const PRIVATE_FILE: u32 = 0o600;
+pub(crate) const PRIVATE_DIR: u32 = 0o700;
 
 /// The present layout.
 pub(crate) const VERSION: u32 = 1;
@@ -50,6 +54,11 @@ pub(crate) enum Kind {
     /// Not what any whole journal starts with.
     Broken(&'static str),
     Journal,
+}
+
+/// Whether there is a journal at `path`, whole or damaged, and not somebody else's database.
+pub fn is_journal(path: &Path) -> Result<bool, JournalError> {
+    Ok(matches!(kind(path)?, Kind::Journal | Kind::Broken(_)))
 }
 
 /// Looks at the header before SQLite does, which takes some damage there for a wish (e.g. to be read-only).
@@ -141,6 +150,8 @@ pub(crate) fn directory(of: &Path) -> &Path {
 
 /// Makes a file of any version known.
 pub(crate) fn create_version(path: &Path, version: u32) -> rusqlite::Result<()> {
+    // SQLite takes an empty file as it is, and gives its log the same mode. If this fails, SQLite says why.
+    let _ = File::options().create(true).append(true).mode(PRIVATE_FILE).open(path);
     let mut connection = Connection::open(path)?;
     connection.pragma_update(None, "page_size", 4096)?;
     connection.pragma_update(None, "application_id", APPLICATION)?;

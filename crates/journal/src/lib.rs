@@ -33,6 +33,7 @@ mod verify;
 pub use compaction::Compaction;
 pub use error::JournalError;
 pub use export::{Exported, export};
+pub use layout::is_journal;
 pub use reader::Reader;
 pub use salvage::{Salvaged, salvage};
 pub use store::Journal;

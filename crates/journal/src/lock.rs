@@ -3,12 +3,13 @@
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::JournalError;
-use crate::layout::beside;
+use crate::layout::{PRIVATE_FILE, beside};
 
 /// How long the lock of an owner that is gone may remain.
 const LINGERING: Duration = Duration::from_secs(5);
@@ -25,6 +26,7 @@ impl Lock {
             .write(true)
             .create(true)
             .truncate(false)
+            .mode(PRIVATE_FILE)
             .open(&path)
             .map_err(JournalError::io("open the lock file", &path))?;
         let began = Instant::now();

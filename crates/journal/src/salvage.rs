@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use crate::archive::{self, Archive, folder};
+use crate::archive::{self, Archive, folder, make_folder};
 use crate::chain::Link;
 use crate::inspect::Inspection;
 use crate::layout::{self, beside, directory, sync_directory};
@@ -125,7 +125,7 @@ fn copy_archives(archives: &[Archive], path: &Path, to: &Path) -> Result<(), Jou
         return Ok(());
     }
     let folder = folder(to);
-    fs::create_dir_all(&folder).map_err(JournalError::io("make the directory", &folder))?;
+    make_folder(&folder)?;
     for archive in archives {
         let (from, to) = (archive.path(path), archive.path(to));
         if to.exists() {

@@ -11,6 +11,12 @@ use journal::JournalError;
 pub enum ServerError {
     #[error("{what} {}", path.display())]
     File { what: &'static str, path: PathBuf, source: io::Error },
+    #[error(
+        "{} cannot be the data directory: it holds {}, which is not Moira's; name an empty directory, or a new one",
+        path.display(),
+        found.display()
+    )]
+    Foreign { path: PathBuf, found: PathBuf },
     #[error("{}: {message}", path.display())]
     Config { path: PathBuf, message: String },
     #[error(transparent)]

@@ -3,6 +3,7 @@
 
 mod clock;
 pub mod core;
+mod data_dir;
 mod error;
 mod explain;
 mod fact;
@@ -17,11 +18,12 @@ mod settings;
 pub mod views;
 
 pub use clock::Clock;
+pub use data_dir::journal_path;
 pub use error::ServerError;
 pub use explain::explain;
 pub use fact::{Acceptance, Array, Caller, Fact};
 pub use ledger::{Happening, Job, Ledger, What};
 pub use live::{Inbox, Live, Message, Store};
 pub use replica::{Line, Replica, Shown};
-pub use service::{Service, journal_path};
+pub use service::Service;
 pub use settings::{Config, DEFAULT_POLICY, Settings};

@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -12,12 +10,13 @@ use std::time::Instant;
 
 use cluster::Time;
 use engine::{Engine, Event, Input, State};
-use executors::Local;
+use executors::{Local, keep_files_private};
 use journal::{Entry, Journal, JournalError, Reader};
 use policies::PolicyConfig;
 
 use crate::clock::Clock;
 use crate::core::Core;
+use crate::data_dir::{journal_path, make_data_dir};
 use crate::error::ServerError;
 use crate::fact::Fact;
 use crate::image::Image;
@@ -42,15 +41,11 @@ pub struct Service {
     thread: Mutex<Option<JoinHandle<Result<(), ServerError>>>>,
 }
 
-/// The journal's place in the data directory.
-pub fn journal_path(data_dir: &Path) -> PathBuf {
-    data_dir.join("journal.db")
-}
-
 impl Service {
     /// Takes up where the journal ends, or begins one. `supervisor` is the command that watches over a run.
     pub fn open(settings: Settings, supervisor: Vec<OsString>) -> Result<Service, ServerError> {
         let Settings { data_dir, config, machine } = settings;
+        keep_files_private();
         make_data_dir(&data_dir)?;
         let path = journal_path(&data_dir);
         let (mut journal, opened) = Journal::open(&path)?;
@@ -125,14 +120,6 @@ fn environment(data_dir: &Path, config: &Config) -> BTreeMap<String, String> {
         environment.insert("MOIRA_SERVER_URL".into(), format!("http://{address}"));
     }
     environment
-}
-
-fn make_data_dir(path: &Path) -> Result<(), ServerError> {
-    fs::create_dir_all(path).map_err(ServerError::file("cannot make the data directory", path))?;
-    // Other users' jobs run below it if the service may run them.
-    let mode = if nix::unistd::geteuid().is_root() { 0o755 } else { 0o700 };
-    fs::set_permissions(path, fs::Permissions::from_mode(mode))
-        .map_err(ServerError::file("cannot set the permissions of", path))
 }
 
 /// What the journal says was the case.

@@ -72,6 +72,7 @@ impl DataDir {
 
 impl Serve {
     pub(crate) fn run(self) -> Result<(), Failure> {
+        executors::keep_files_private();
         self.start_log();
         let settings = self.settings()?;
         let open_files = http::raise_file_limit();

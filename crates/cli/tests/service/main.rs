@@ -4,6 +4,7 @@
 mod api;
 mod crash;
 mod faults;
+mod files;
 mod http;
 mod journal;
 mod judge;

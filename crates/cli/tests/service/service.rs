@@ -26,6 +26,8 @@ pub(crate) struct Service {
     child: Option<Child>,
     /// For the environment of the service.
     variables: Vec<(String, String)>,
+    /// The umask it is started with, if not that of the test.
+    umask: Option<String>,
 }
 
 impl Service {
@@ -47,11 +49,15 @@ impl Service {
     /// The same in a directory that belongs to the test.
     pub(crate) fn at(data_dir: PathBuf, config: &str) -> Service {
         fs::write(data_dir.join("moira.toml"), config).unwrap();
-        Service { folder: None, data_dir, child: None, variables: Vec::new() }
+        Service { folder: None, data_dir, child: None, variables: Vec::new(), umask: None }
     }
 
     pub(crate) fn set(&mut self, name: &str, value: &str) {
         self.variables.push((name.into(), value.into()));
+    }
+
+    pub(crate) fn set_umask(&mut self, umask: &str) {
+        self.umask = Some(umask.into());
     }
 
     pub(crate) fn data_dir(&self) -> &Path {
@@ -84,7 +90,14 @@ impl Service {
     }
 
     fn command(&self, log: File) -> Command {
-        let mut command = Command::new(binary());
+        let mut command = match &self.umask {
+            None => Command::new(binary()),
+            Some(umask) => {
+                let mut shell = Command::new("sh");
+                shell.args(["-c", &format!("umask {umask}; exec \"$0\" \"$@\"")]).arg(binary());
+                shell
+            }
+        };
         command.arg("serve").arg("--data-dir").arg(&self.data_dir).args(["--log", "json"]);
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);

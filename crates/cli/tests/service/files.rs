@@ -1,0 +1,142 @@
+//! What another user of the machine, or a hostile job, can do with the service's files and processes: nothing.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use crate::faults::pass_over;
+use crate::service::{FOUR_DEVICES, Service, binary};
+
+/// The user whose number is nobody's own.
+const NOBODY: u32 = 65534;
+
+#[test]
+fn another_user_can_open_nothing_of_the_service_and_a_job_all_that_is_its_own() {
+    if !is_root() {
+        return pass_over("a second user takes root");
+    }
+    let shared = shared_folder();
+    let mut service = Service::prepare(FOUR_DEVICES);
+    service.set_umask("000");
+    service.rise();
+    let script = format!(
+        "cd {} && echo x > by-job && echo '{{\"steps\": 3}}' >> $MOIRA_PROGRESS_FILE && echo x > $MOIRA_CHECKPOINT_DIR/x \
+         && echo x > $MOIRA_GANG_DIR/x && ls $MOIRA_CHECKPOINT_DIR && sleep 60",
+        shared.path().display()
+    );
+    let id = submit_as_nobody(&service, &script);
+    service.until_it(&id, "heard", |job| job["progress"]["steps"] == 3);
+    assert_eq!(openable_by_nobody(&service), Vec::<PathBuf>::new());
+    let made = fs::metadata(shared.path().join("by-job")).unwrap();
+    assert_eq!((made.uid(), made.mode() & 0o777), (NOBODY, 0o666), "a job has the umask the service was started with");
+
+    // What a version before this one left open is closed at the next start.
+    service.kill();
+    open_all(service.data_dir());
+    service.rise();
+    assert_eq!(openable_by_nobody(&service), Vec::<PathBuf>::new());
+    let modes = ["", "runs", "done", "checkpoints"].map(|name| mode(&service.data_dir().join(name)));
+    assert_eq!(modes, [0o711; 4]);
+    service.json(&["cancel", "-o", "json", &id]);
+    service.until(&id, "cancelled");
+}
+
+#[test]
+fn a_directory_of_something_else_is_refused_and_stays_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("thesis.tex"), "").unwrap();
+    fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
+    let mut command = Command::new(binary());
+    let output = command.arg("serve").arg("--data-dir").arg(folder.path()).stdin(Stdio::null()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("thesis.tex"), "{said}");
+    let left: Vec<_> = fs::read_dir(folder.path()).unwrap().flatten().map(|entry| entry.file_name()).collect();
+    assert_eq!((left, mode(folder.path())), (vec!["thesis.tex".into()], 0o755));
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().mode() & 0o777
+}
+
+/// A directory in which everyone may write.
+fn shared_folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), Permissions::from_mode(0o777)).unwrap();
+    folder
+}
+
+fn as_nobody(program: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.uid(NOBODY).gid(NOBODY).current_dir("/").stdin(Stdio::null());
+    command
+}
+
+/// Submits a script as another user of the machine and returns the job's number.
+fn submit_as_nobody(service: &Service, script: &str) -> String {
+    // That user may not reach the directory of the build.
+    let folder = shared_folder();
+    let copy = folder.path().join("moira");
+    fs::copy(binary(), &copy).unwrap();
+    let mut command = as_nobody(&copy);
+    command.args(["submit", "-o", "json", "--", "sh", "-c", script]);
+    command.env("MOIRA_DATA_DIR", service.data_dir()).env_remove("MOIRA_SERVER");
+    let submitted: serde_json::Value = serde_json::from_slice(&succeeded(command).stdout).unwrap();
+    submitted["id"].as_str().expect("an id is a string").to_string()
+}
+
+/// All of the data directory that the other user can read or write; its own files and the socket are not counted.
+fn openable_by_nobody(service: &Service) -> Vec<PathBuf> {
+    let is_public = |path: &Path| path.ends_with("moira.sock");
+    let mut files = below(service.data_dir());
+    files.retain(|path| !is_public(path) && fs::symlink_metadata(path).is_ok_and(|data| data.uid() != NOBODY));
+    assert!(files.iter().any(|path| path.ends_with("journal.db-wal")), "{files:?}");
+    assert!(files.iter().any(|path| path.ends_with("supervisor.log")), "{files:?}");
+    assert!(files.iter().any(|path| path.ends_with("logs/worker-0.log")), "{files:?}");
+    assert!(files.iter().any(|path| path.ends_with("news.sock")), "{files:?}");
+    let mut command = as_nobody(Path::new("/bin/sh"));
+    let script = "for file in \"$@\"; do if [ -r \"$file\" ] || [ -w \"$file\" ]; then echo \"$file\"; fi; done";
+    command.args(["-c", script, "sh"]).args(&files);
+    let found = succeeded(command);
+    String::from_utf8(found.stdout).unwrap().lines().map(PathBuf::from).collect()
+}
+
+/// Every file and directory below a directory, and the directory itself.
+fn below(path: &Path) -> Vec<PathBuf> {
+    let mut all = vec![path.to_path_buf()];
+    let mut index = 0;
+    while index < all.len() {
+        if fs::symlink_metadata(&all[index]).is_ok_and(|data| data.is_dir()) {
+            all.extend(fs::read_dir(&all[index]).unwrap().flatten().map(|entry| entry.path()));
+        }
+        index += 1;
+    }
+    all
+}
+
+/// As an earlier version left its files, and worse.
+fn open_all(data_dir: &Path) {
+    let is_job_own = |path: &Path| fs::metadata(path).is_ok_and(|data| data.uid() == NOBODY);
+    let logs = |path: &Path| path.ancestors().any(|above| above.ends_with("logs"));
+    for path in below(data_dir) {
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        let was_open = name.starts_with("journal.db") || ["moira.toml", "supervisor.log"].contains(&&*name);
+        let data = fs::symlink_metadata(&path).unwrap();
+        let is_place = path == data_dir || ["runs", "done", "checkpoints"].contains(&&*name);
+        if (was_open || is_place) && !is_job_own(&path) && !logs(&path) && !data.file_type().is_socket() {
+            fs::set_permissions(&path, Permissions::from_mode(if data.is_dir() { 0o777 } else { 0o666 })).unwrap();
+        }
+    }
+}
+
+#[track_caller]
+fn succeeded(mut command: Command) -> Output {
+    let output = command.output().expect("the program runs");
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    output
+}
