@@ -10,7 +10,7 @@ use policies::PolicyConfig;
 use serde::{Deserialize, Serialize};
 
 use crate::error::ServerError;
-use crate::http::HttpConfig;
+use crate::http::{HttpConfig, SocketConfig, check_host_name};
 
 /// The file `moira.toml`; every key has a default.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -22,6 +22,10 @@ pub struct Config {
     pub policy: Option<String>,
     /// Loopback addresses to listen on beside the socket.
     pub listen: Vec<SocketAddr>,
+    /// By these names, besides those of loopback addresses, the service may be asked for over TCP.
+    pub hosts: Vec<String>,
+    /// Who may use the socket.
+    pub socket: SocketConfig,
     /// Virtual accelerators; without any, the GPUs of this machine are used.
     pub accelerators: Vec<AcceleratorDraft>,
     pub queues: Vec<QueueDraft>,
@@ -42,6 +46,8 @@ impl Default for Config {
         Config {
             policy: None,
             listen: Vec::new(),
+            hosts: Vec::new(),
+            socket: SocketConfig::default(),
             accelerators: Vec::new(),
             queues: Vec::new(),
             start_deadline: Duration::from_secs(600),
@@ -89,6 +95,8 @@ impl Config {
                  authentication nobody else is let in"
             ));
         }
+        self.hosts.iter().try_for_each(|name| check_host_name(name))?;
+        self.socket.check()?;
         self.http.check()?;
         if !self.accelerators.is_empty() {
             let machine = Machine::of(&self.accelerators).map_err(|invalid| invalid.to_string())?;

@@ -2,6 +2,7 @@
 //! seed; what needs root or a tool is passed over with a word on standard error, and fails where `CI` is set.
 
 mod api;
+mod browser;
 mod crash;
 mod faults;
 mod files;
@@ -13,3 +14,4 @@ mod pressure;
 mod processes;
 mod resize;
 mod service;
+mod terminal;

@@ -3,9 +3,11 @@
 use std::convert::Infallible;
 use std::io;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use api::Problem;
 use axum::Router;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::ConnectInfo;
@@ -22,6 +24,7 @@ use tokio::time::{Instant, Sleep, sleep, timeout};
 
 use super::connections::{Admission, HttpConfig, InFlight};
 use super::errors::Failure;
+use super::names::Names;
 use super::peer::Peer;
 
 /// Whoever is being answered when the service leaves has so long to hear the end of it.
@@ -64,8 +67,9 @@ impl Pace {
 }
 
 impl Counter {
-    /// Answers requests until the client leaves, is too slow or has to give way, or the service leaves.
-    pub(super) async fn serve<S>(self, stream: S, peer: Peer, admission: Admission)
+    /// Answers requests until the client leaves, is too slow or has to give way, or the service leaves. Over TCP a
+    /// request must be for one of the `names`.
+    pub(super) async fn serve<S>(self, stream: S, peer: Peer, admission: Admission, names: Option<Arc<Names>>)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
@@ -73,7 +77,10 @@ impl Counter {
         let stream = Paced::new(stream, self.pace.head, admission.clone());
         let visit = Visit { admission: admission.clone(), body_timeout: self.pace.body, leaving: self.leaving.clone() };
         let router = TowerToHyperService::new(self.router);
-        let answer = service_fn(move |request| answer(router.clone(), request, peer.clone(), visit.clone()));
+        let answer = service_fn(move |request: Request<Incoming>| {
+            let allowed = names.as_ref().map_or(Ok(()), |names| names.check(request.uri(), request.headers()));
+            answer(router.clone(), request, allowed, peer.clone(), visit.clone())
+        });
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             // Hyper counts this from the end of an answer; heads that have begun have their own, in `Paced`.
@@ -99,10 +106,11 @@ impl Counter {
 async fn answer(
     router: TowerToHyperService<Router>,
     request: Request<Incoming>,
+    allowed: Result<(), Problem>,
     peer: Peer,
     visit: Visit,
 ) -> Result<Response<Body>, Infallible> {
-    let in_flight = match visit.admission.begin() {
+    let in_flight = match visit.admission.begin().and_then(|in_flight| allowed.map(|()| in_flight)) {
         Ok(in_flight) => in_flight,
         Err(problem) => return Ok(Failure(problem).into_response()),
     };

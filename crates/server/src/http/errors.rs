@@ -79,11 +79,13 @@ pub(crate) async fn text_of<S: Send + Sync>(request: Request, _: &S) -> Result<(
     let kind = request.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     let format = match kind.as_str() {
-        "" | "application/json" => api::Format::Json,
+        "application/json" => api::Format::Json,
         "application/yaml" | "application/x-yaml" | "text/yaml" => api::Format::Yaml,
         "application/toml" => api::Format::Toml,
         other => {
-            let detail = format!("expected application/json, application/yaml or application/toml, found `{other}`");
+            let found = if other.is_empty() { "none".into() } else { format!("`{other}`") };
+            let detail =
+                format!("Content-Type: expected application/json, application/yaml or application/toml, found {found}");
             return Err(Failure(Problem::new(415, "unsupported-media-type", detail)));
         }
     };

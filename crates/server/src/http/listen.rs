@@ -1,9 +1,7 @@
 //! Where clients come in: the socket and the loopback addresses, and a loop for each that nothing a client does ends.
 
-use std::fs;
 use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use api::Problem;
@@ -15,6 +13,7 @@ use tokio::time::sleep;
 
 use super::connection::Counter;
 use super::connections::{Connections, PeerKey};
+use super::names::Names;
 use super::peer::Peer;
 use crate::error::ServerError;
 
@@ -26,13 +25,14 @@ const SELDOM: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(super) enum Entrance {
     Socket(UnixListener),
-    Tcp(TcpListener),
+    /// Requests must be for one of these names.
+    Tcp(TcpListener, Arc<Names>),
 }
 
 /// A client that has just come in.
 enum Stream {
     Socket(UnixStream),
-    Tcp(TcpStream, SocketAddr),
+    Tcp(TcpStream, SocketAddr, Arc<Names>),
 }
 
 /// Lets clients in until the service leaves, and then waits for those who are being answered.
@@ -74,8 +74,8 @@ fn welcome(stream: Stream, counter: &Counter, all: &Connections, open: &mut Join
             }
             let counter = counter.clone();
             match stream {
-                Stream::Socket(stream) => open.spawn(counter.serve(stream, peer, admission)),
-                Stream::Tcp(stream, _) => open.spawn(counter.serve(stream, peer, admission)),
+                Stream::Socket(stream) => open.spawn(counter.serve(stream, peer, admission, None)),
+                Stream::Tcp(stream, _, names) => open.spawn(counter.serve(stream, peer, admission, Some(names))),
             };
         }
     }
@@ -85,11 +85,11 @@ impl Entrance {
     async fn accept(&self) -> std::io::Result<Stream> {
         match self {
             Entrance::Socket(listener) => listener.accept().await.map(|(stream, _)| Stream::Socket(stream)),
-            Entrance::Tcp(listener) => {
+            Entrance::Tcp(listener, names) => {
                 let (stream, there) = listener.accept().await?;
                 // An answer is written as a whole: waiting for more of it would only delay it.
                 stream.set_nodelay(true)?;
-                Ok(Stream::Tcp(stream, there))
+                Ok(Stream::Tcp(stream, there, names.clone()))
             }
         }
     }
@@ -103,7 +103,7 @@ impl Stream {
                 Ok(uid) => (Peer::of_user(uid), PeerKey::User(uid), uid == 0 || uid == geteuid().as_raw()),
                 Err(_) => (Peer::unknown(), PeerKey::Unauthenticated, false),
             },
-            Stream::Tcp(stream, there) => (Peer::over_tcp(stream, *there), PeerKey::Unauthenticated, false),
+            Stream::Tcp(stream, there, _) => (Peer::over_tcp(stream, *there), PeerKey::Unauthenticated, false),
         }
     }
 
@@ -119,7 +119,7 @@ impl Stream {
         let answer = format!("{head}{body}");
         match self {
             Stream::Socket(stream) => stream.try_write(answer.as_bytes()).ok(),
-            Stream::Tcp(stream, _) => stream.try_write(answer.as_bytes()).ok(),
+            Stream::Tcp(stream, ..) => stream.try_write(answer.as_bytes()).ok(),
         };
     }
 }
@@ -152,24 +152,10 @@ pub fn raise_file_limit() -> u64 {
     soft
 }
 
-pub(super) async fn listen_on_address(address: SocketAddr) -> Result<Entrance, ServerError> {
+pub(super) async fn listen_on_address(address: SocketAddr, names: Arc<Names>) -> Result<Entrance, ServerError> {
     let listener = TcpListener::bind(address)
         .await
         .map_err(|error| ServerError::Listen { address: address.to_string(), message: error.to_string() })?;
     tracing::info!(%address, "listening");
-    Ok(Entrance::Tcp(listener))
-}
-
-/// A socket that was left behind by a service that was killed is replaced: the journal's lock says that none is alive.
-pub(super) fn listen_on_socket(path: &Path) -> Result<Entrance, ServerError> {
-    let cannot = |message: String| ServerError::Listen { address: path.display().to_string(), message };
-    if path.exists() {
-        fs::remove_file(path).map_err(|error| cannot(error.to_string()))?;
-    }
-    let listener = UnixListener::bind(path).map_err(|error| cannot(error.to_string()))?;
-    // The kernel says who connects, so everyone may where jobs can be run as their users.
-    let mode = if geteuid().is_root() { 0o666 } else { 0o600 };
-    fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(|error| cannot(error.to_string()))?;
-    tracing::info!(socket = %path.display(), "listening");
-    Ok(Entrance::Socket(listener))
+    Ok(Entrance::Tcp(listener, names))
 }

@@ -8,7 +8,9 @@ mod events;
 mod jobs;
 mod listen;
 mod logs;
+mod names;
 mod peer;
+mod socket;
 
 use std::sync::Arc;
 
@@ -25,9 +27,13 @@ use crate::service::Service;
 use connection::{Counter, Pace};
 use connections::Connections;
 use errors::Failure;
+use listen::Entrance;
+use names::Names;
 
 pub use connections::HttpConfig;
 pub use listen::raise_file_limit;
+pub(crate) use names::check_configured as check_host_name;
+pub use socket::SocketConfig;
 
 /// What every handler is given.
 #[derive(Debug, Clone)]
@@ -90,9 +96,11 @@ fn router(door: Door) -> Router {
 /// let in any more; whoever is being answered has a moment, and then it returns.
 pub async fn serve(service: Arc<Service>, leave: watch::Receiver<bool>) -> Result<(), ServerError> {
     let limits = service.config.http.clone().within(listen::file_limit());
-    let mut entrances = vec![listen::listen_on_socket(&api::socket_in(&service.data_dir))?];
+    let socket = service.config.socket.listen(&api::socket_in(&service.data_dir))?;
+    let names = Arc::new(Names::new(&service.config.hosts));
+    let mut entrances = vec![Entrance::Socket(socket)];
     for &address in &service.config.listen {
-        entrances.push(listen::listen_on_address(address).await?);
+        entrances.push(listen::listen_on_address(address, names.clone()).await?);
     }
     let router = router(Door { service, leaving: leave.clone() });
     let counter = Counter { router, pace: Pace::of(&limits), leaving: leave };
