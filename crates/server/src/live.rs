@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use api::Problem;
 use cluster::{Devices, NodeId, Run, Span, Time};
@@ -20,6 +20,7 @@ use crate::core::{Ask, Core, Reply};
 use crate::error::ServerError;
 use crate::fact::{Caller, Fact};
 use crate::image::Image;
+use crate::pulse::Pulse;
 use crate::replica::Replica;
 
 /// Where facts are kept before anything is done about them.
@@ -49,7 +50,17 @@ pub enum Message {
 
 /// How others speak to the loop.
 #[derive(Debug, Clone)]
-pub struct Inbox(SyncSender<Message>);
+pub struct Inbox {
+    queue: SyncSender<Message>,
+    pulse: Arc<Pulse>,
+}
+
+/// What others have said, where the loop takes it.
+#[derive(Debug)]
+pub struct Messages {
+    queue: Receiver<Message>,
+    pulse: Arc<Pulse>,
+}
 
 /// More than this does not wait: whoever comes is told to come again.
 const MOST_WAITING: usize = 20_000;
@@ -74,29 +85,38 @@ pub struct Live {
 type Waiting = oneshot::Sender<Reply>;
 
 impl Inbox {
-    pub fn new() -> (Inbox, Receiver<Message>) {
+    pub fn new() -> (Inbox, Messages) {
         let (sender, receiver) = sync_channel(MOST_WAITING);
-        (Inbox(sender), receiver)
+        let pulse = Arc::new(Pulse::default());
+        (Inbox { queue: sender, pulse: pulse.clone() }, Messages { queue: receiver, pulse })
+    }
+
+    /// Whether something waits for the loop and it has not ended a turn for long.
+    pub(crate) fn is_stuck(&self) -> bool {
+        self.pulse.is_stuck(Instant::now())
     }
 
     /// Asks and waits for the answer, which comes when it is durable.
     pub async fn ask(&self, caller: Caller, ask: Ask) -> Reply {
         let (reply, answer) = oneshot::channel();
-        self.0.try_send(Message::Call { caller, ask, reply }).map_err(|error| match error {
+        self.queue.try_send(Message::Call { caller, ask, reply }).map_err(|error| match error {
             TrySendError::Full(_) => Problem::new(503, "busy", "too much is waiting to be done: try again in a moment"),
             TrySendError::Disconnected(_) => leaving(),
         })?;
+        self.pulse.posted(Instant::now());
         answer.await.unwrap_or_else(|_| Err(leaving()))
     }
 
     /// Passes on what an executor saw; waits while the loop is busy.
     pub fn tell(&self, news: News) -> bool {
-        self.0.send(Message::News(news)).is_ok()
+        self.pulse.posted(Instant::now());
+        self.queue.send(Message::News(news)).is_ok()
     }
 
     pub fn leave(&self) {
         // A loop that is gone has left.
-        self.0.send(Message::Leave).ok();
+        self.pulse.posted(Instant::now());
+        self.queue.send(Message::Leave).ok();
     }
 }
 
@@ -106,7 +126,7 @@ fn leaving() -> Problem {
 
 impl Live {
     /// Until told to leave. What runs then goes on running.
-    pub fn run(mut self, inbox: &Receiver<Message>, clock: Clock) -> Result<(), ServerError> {
+    pub fn run(mut self, inbox: &Messages, clock: Clock) -> Result<(), ServerError> {
         self.reconcile(clock.now())?;
         loop {
             // What is still to be heard must not wait for something else to happen.
@@ -114,20 +134,25 @@ impl Live {
             let mut calls = Vec::new();
             let mut news = std::mem::take(&mut self.unheard);
             let mut leave = false;
-            let mut take = |message| match message {
-                Message::Call { caller, ask, reply } => calls.push((caller, ask, reply)),
-                Message::News(heard) => news.push(heard),
-                Message::Leave => leave = true,
+            let mut taken = 0;
+            let mut take = |message| {
+                taken += 1;
+                match message {
+                    Message::Call { caller, ask, reply } => calls.push((caller, ask, reply)),
+                    Message::News(heard) => news.push(heard),
+                    Message::Leave => leave = true,
+                }
             };
-            match inbox.recv_timeout(patience) {
+            match inbox.queue.recv_timeout(patience) {
                 Ok(message) => {
                     take(message);
-                    inbox.try_iter().take(LARGEST_BATCH).for_each(take);
+                    inbox.queue.try_iter().take(LARGEST_BATCH).for_each(take);
                 }
                 Err(RecvTimeoutError::Timeout) => self.compact(WORTH_COMPACTING_WHEN_IDLE),
                 Err(RecvTimeoutError::Disconnected) => leave = true,
             }
             self.turn(clock.now(), calls, news)?;
+            inbox.pulse.turned(taken, Instant::now());
             if leave {
                 self.compact(WORTH_COMPACTING);
                 return Ok(());
@@ -162,7 +187,7 @@ impl Live {
         let now = now.max(self.core.engine.state().now());
         let (asks, waiting): (Vec<_>, Vec<_>) =
             calls.into_iter().map(|(caller, ask, reply)| ((caller, ask), reply)).unzip();
-        let began = std::time::Instant::now();
+        let began = Instant::now();
         let mut step = self.core.step(now, asks, news.clone());
         if step.facts.is_empty() && waiting.is_empty() && self.replica.read().trouble.is_some() {
             // Whether the journal can be written again shows only when something is written.

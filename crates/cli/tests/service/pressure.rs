@@ -5,7 +5,8 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
 use serde_json::json;
@@ -155,8 +156,58 @@ fn jobs_may_open_as_many_files_as_where_the_service_was_started() {
     assert_eq!(String::from_utf8_lossy(&service.moira(&["logs", &id]).stdout).trim(), own);
 }
 
+#[test]
+fn a_loop_that_does_not_come_to_an_end_of_its_turn_is_not_ready() {
+    let service = service_with("");
+    let Some(mut strace) = journal_hangs(service.pid()) else { return };
+    let mut submitting = begun(&service, WHOLE_BODY);
+    eventually("it says that it is stuck", || service.get("/readyz").body["status"] == "stuck");
+    assert_eq!(service.get("/readyz").status, 503);
+    assert_eq!(service.get("/healthz").status, 200, "it lives, and whoever reads is answered");
+    processes::kill(strace.id() as i32, Signal::INT);
+    strace.wait().unwrap();
+    let mut status = [0; 12];
+    submitting.read_exact(&mut status).unwrap();
+    assert_eq!(&status, b"HTTP/1.1 201");
+    assert!(service.is_ready());
+}
+
 const HALF_A_BODY: &str = "POST /v1/jobs HTTP/1.1\r\nHost: moira\r\nContent-Type: application/json\r\n\
                            Content-Length: 100\r\n\r\n{\"command\": [\"tr";
+
+const WHOLE_BODY: &str = "POST /v1/jobs HTTP/1.1\r\nHost: moira\r\nContent-Type: application/json\r\n\
+                          Content-Length: 35\r\n\r\n{\"command\": [\"true\"], \"hold\": true}";
+
+/// A tracer under which the process waits for its disk for minutes; nothing if there is none.
+fn journal_hangs(pid: i32) -> Option<Child> {
+    let calls = "fdatasync,fsync";
+    let strace = Command::new("strace")
+        .args(["-f", "-qq", "-o", "/dev/null", "-e", &format!("trace={calls}")])
+        .args(["-e", &format!("inject={calls}:delay_enter=600000000"), "-p", &pid.to_string()])
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    let Ok(mut strace) = strace else {
+        pass_over("strace is not installed");
+        return None;
+    };
+    let is_attached = |strace: u32| {
+        let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
+        let statuses: Vec<String> =
+            tasks.filter_map(|task| fs::read_to_string(task.path().join("status")).ok()).collect();
+        statuses.iter().all(|status| status.lines().any(|line| line == format!("TracerPid:\t{strace}")))
+    };
+    let begun = Instant::now();
+    while !is_attached(strace.id()) {
+        if strace.try_wait().unwrap().is_some() || begun.elapsed() > PATIENCE {
+            strace.kill().ok();
+            pass_over("strace may not attach to a process");
+            return None;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Some(strace)
+}
 
 fn service_with(table: &str) -> Service {
     // Keys of the file's own stand before its tables.

@@ -15,6 +15,7 @@ use super::errors::{Body, Failure, Refusals};
 use super::peer::By;
 use crate::core::Ask;
 use crate::fact::Caller;
+use crate::pulse::STUCK_AFTER;
 use crate::views;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -130,6 +131,10 @@ pub(crate) async fn readyz(State(door): State<Door>) -> Response {
     let trouble = door.service.replica.read().trouble.clone();
     match trouble {
         Some(trouble) => answer(&door, false, "read_only", Some(trouble)),
+        None if door.service.inbox.is_stuck() => {
+            let message = format!("requests wait, and none was taken up for {} s", STUCK_AFTER.as_secs());
+            answer(&door, false, "stuck", Some(message))
+        }
         None if door.service.is_alive() => answer(&door, true, "ok", door.service.lost.clone()),
         None => answer(&door, false, "dead", None),
     }
