@@ -27,7 +27,7 @@ pub use progress::{
 pub use quantity::Quantity;
 pub use spec::{
     ArrayRange, BatchRequest, Built, CheckpointRequest, CommandLine, Format, GpuCount, JobRequest, LimitsRequest,
-    ResourcesRequest, RetryRequest, Scene, UlimitsRequest, WorkersRequest, read,
+    ResourcesRequest, RetryRequest, Scene, UlimitsRequest, WorkersRequest, changes_direction, read,
 };
 pub use time::{rfc3339, unix_millis};
 pub use view::{

@@ -22,6 +22,7 @@ use crate::quantity::Quantity;
 
 pub use array::ArrayRange;
 pub use build::{Built, Scene};
+pub use check::changes_direction;
 pub use command::CommandLine;
 pub use gpus::GpuCount;
 pub use parse::{Format, read};

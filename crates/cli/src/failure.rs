@@ -3,6 +3,8 @@
 use std::io::Write;
 use std::process::ExitCode;
 
+use crate::visible::{visible, visible_json};
+
 /// Exit code 1 for a failure, 2 for wrong usage; other codes are those of a job.
 #[derive(Debug)]
 pub(crate) struct Failure {
@@ -39,10 +41,10 @@ impl Failure {
     pub(crate) fn report(self, json: bool) -> ExitCode {
         let Some(message) = self.message else { return ExitCode::from(self.code) };
         if json {
-            let object = serde_json::json!({ "error": message });
-            writeln!(std::io::stdout(), "{object}").ok();
+            let object = serde_json::json!({ "error": message }).to_string();
+            writeln!(std::io::stdout(), "{}", visible_json(&object)).ok();
         }
-        writeln!(std::io::stderr(), "error: {message}").ok();
+        writeln!(std::io::stderr(), "error: {}", visible(&message)).ok();
         ExitCode::from(self.code)
     }
 }

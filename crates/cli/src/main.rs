@@ -4,6 +4,7 @@ mod command;
 mod failure;
 mod options;
 mod render;
+mod visible;
 
 use std::process::ExitCode;
 

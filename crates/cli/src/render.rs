@@ -12,10 +12,11 @@ use report::{Figure, Report, RunReport, Summary, summarise};
 
 use crate::failure::Failure;
 use crate::options::Output;
+use crate::visible::{visible, visible_json};
 
 pub(crate) fn print(report: &Report, output: Output) -> Result<(), Failure> {
     match output {
-        Output::Json => line(&serde_json::to_string(report).expect("a report can be written as JSON")),
+        Output::Json => json_line(&serde_json::to_string(report).expect("a report can be written as JSON")),
         Output::Csv => write(&page::runs_csv(&report.runs)),
         Output::Table => comparison(report),
     }
@@ -42,11 +43,11 @@ fn comparison_of_one(report: &Report) -> Result<(), Failure> {
     table.set_header(titles.map(|title| Cell::new(title).add_attribute(Attribute::Bold)));
     for summary in &summaries {
         let mark = if summary.knows.is_empty() { "" } else { " *" };
-        let mut row = vec![Cell::new(format!("{}{mark}", summary.policy))];
+        let mut row = vec![Cell::new(format!("{}{mark}", visible(&summary.policy)))];
         row.extend(COLUMNS.iter().map(|column| cell(column, summary, &summaries)));
         table.add_row(row);
     }
-    line(&table.to_string())?;
+    drawing(&table.to_string())?;
     footnotes(report, &summaries)
 }
 
@@ -91,9 +92,9 @@ pub(crate) fn table(header: &[&str], rows: impl Iterator<Item = Vec<String>>) ->
         table.set_header(header.iter().map(|title| Cell::new(title).add_attribute(Attribute::Bold)));
     }
     for row in rows {
-        table.add_row(row);
+        table.add_row(row.iter().map(|cell| visible(cell)));
     }
-    line(&table.to_string())
+    drawing(&table.to_string())
 }
 
 fn new_table() -> Table {
@@ -112,8 +113,24 @@ pub(crate) fn csv_line<S: AsRef<str>>(fields: &[S]) -> Result<(), Failure> {
     write(&text)
 }
 
+/// A line of text. What is in it may come from anybody: control characters are made visible.
 pub(crate) fn line(text: &str) -> Result<(), Failure> {
+    write(&format!("{}\n", visible(text)))
+}
+
+/// A line of JSON, of which the same is true.
+pub(crate) fn json_line(text: &str) -> Result<(), Failure> {
+    write(&format!("{}\n", visible_json(text)))
+}
+
+/// What may move the cursor and change colours, because all of it is our own.
+pub(crate) fn drawing(text: &str) -> Result<(), Failure> {
     write(&format!("{text}\n"))
+}
+
+/// Home, and everything below away.
+pub(crate) fn clear_screen() -> Result<(), Failure> {
+    write("\x1b[H\x1b[2J")
 }
 
 /// Whoever reads our output may stop reading: that is no failure.

@@ -47,7 +47,8 @@ impl JobRequest {
     fn check_texts(&self, faults: &mut Faults) {
         if let Some(name) = &self.name {
             let length = name.chars().count();
-            let unfit = name.chars().find(|character| character.is_control() || *character == '/');
+            let is_unfit = |character: &char| !is_printable(*character) || *character == '/';
+            let unfit = name.chars().find(is_unfit);
             faults.unless((1..=LONGEST_NAME).contains(&length), "name", || {
                 format!("expected 1 to {LONGEST_NAME} characters, found {length}")
             });
@@ -287,7 +288,17 @@ fn is_label_word(word: &str) -> bool {
 }
 
 fn short(text: &str) -> String {
-    text.chars().filter(|character| !character.is_control()).take(60).collect()
+    text.chars().filter(|character| is_printable(*character)).take(60).collect()
+}
+
+/// Whether it shows itself and does nothing else to the text around it.
+pub(super) fn is_printable(character: char) -> bool {
+    !character.is_control() && !changes_direction(character)
+}
+
+/// Whether it changes the direction of the text that follows, so that a name could look like another one.
+pub fn changes_direction(character: char) -> bool {
+    matches!(character, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 #[cfg(test)]
@@ -397,6 +408,8 @@ mod tests {
             move |job: &mut JobRequest| job.name = Some(name)
         };
         assert_eq!(fault(name("a/b")), "name: expected printable characters without `/`, found '/'");
+        assert_eq!(fault(name("a\x1b[2Jb")), "name: expected printable characters without `/`, found '\\u{1b}'");
+        assert_eq!(fault(name("a\u{202e}b")), "name: expected printable characters without `/`, found '\\u{202e}'");
         assert_eq!(fault(name("a\nb")), "name: expected printable characters without `/`, found '\\n'");
         assert_eq!(fault(name("")), "name: expected 1 to 128 characters, found 0");
         assert_eq!(fault(name(&"x".repeat(129))), "name: expected 1 to 128 characters, found 129");

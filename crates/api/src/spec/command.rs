@@ -7,6 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
+use super::check::is_printable;
 use crate::schema;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -37,7 +38,7 @@ impl CommandLine {
             CommandLine::Words(words) => words.first().map(String::as_str),
         };
         let program = first.unwrap_or_default().trim_end_matches('/').rsplit('/').next().unwrap_or_default();
-        let allowed = program.chars().filter(|character| !character.is_control());
+        let allowed = program.chars().filter(|character| is_printable(*character));
         let name: String = allowed.take(LONGEST_NAME).collect();
         if name.is_empty() { "job".into() } else { name }
     }

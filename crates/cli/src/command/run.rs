@@ -6,7 +6,7 @@ use api::{Client, Error, JobId, JobState, JobView, LogQuery};
 use clap::Args;
 
 use super::jobs::wait::ended;
-use super::service::{self, of_service, pass_on, tell};
+use super::service::{self, LogOutput, of_service, tell};
 use super::submit::JobOptions;
 use crate::failure::Failure;
 
@@ -75,16 +75,17 @@ impl Run {
             return ended(client, id, None, seen()).await.map_err(of_service);
         }
         let mut shown = 0;
+        let mut output = LogOutput::new();
         let mut attempts = 1;
         loop {
-            let cut = self.follow(client, id, &mut shown).await?;
+            let cut = self.follow(client, id, &mut shown, &mut output).await?;
             if !cut {
                 return ended(client, id, None, seen()).await.map_err(of_service);
             }
             // After a preemption the log is another one; rather see its beginning twice than miss it.
             let job = ended(client, id, Some(Duration::ZERO), seen()).await.map_err(of_service)?;
             if job.state.is_final() && job.attempts.max(1) == attempts {
-                self.follow(client, id, &mut shown).await?;
+                self.follow(client, id, &mut shown, &mut output).await?;
                 return Ok(job);
             }
             if job.attempts.max(1) != attempts {
@@ -95,7 +96,13 @@ impl Run {
     }
 
     /// Passes on what comes after the bytes that were shown; whether the job may still be at work when it ends.
-    async fn follow(&self, client: &Client, id: JobId, shown: &mut u64) -> Result<bool, Failure> {
+    async fn follow(
+        &self,
+        client: &Client,
+        id: JobId,
+        shown: &mut u64,
+        output: &mut LogOutput,
+    ) -> Result<bool, Failure> {
         let query = LogQuery { worker: Some(self.worker), offset: Some(*shown), follow: true, ..LogQuery::default() };
         let patience = Instant::now();
         let mut logs = loop {
@@ -111,7 +118,7 @@ impl Run {
             match logs.next().await {
                 Ok(Some(piece)) => {
                     *shown += piece.len() as u64;
-                    if !pass_on(&piece)? {
+                    if !output.pass_on(&piece)? {
                         return Ok(false);
                     }
                 }

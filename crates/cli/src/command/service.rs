@@ -1,6 +1,6 @@
 //! What all commands share that talk to a running service: how it is asked, and how moments and amounts are shown.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, anyhow};
@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::render;
+use crate::visible::{VisibleLog, visible};
 
 /// How an answer is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
@@ -44,22 +45,42 @@ pub(crate) fn of_service(error: Error) -> Failure {
 }
 
 pub(crate) fn json(answer: &impl Serialize) -> Result<(), Failure> {
-    render::line(&serde_json::to_string(answer).context("cannot write the answer as JSON")?)
+    render::json_line(&serde_json::to_string(answer).context("cannot write the answer as JSON")?)
 }
 
 /// A word to the user that is no part of the output.
 pub(crate) fn tell(text: &str) {
-    writeln!(io::stderr(), "{text}").ok();
+    writeln!(io::stderr(), "{}", visible(text)).ok();
 }
 
-/// Passes a piece of a log on; whether anybody reads it still.
-pub(crate) fn pass_on(piece: &[u8]) -> Result<bool, Failure> {
-    let mut output = io::stdout().lock();
-    match output.write_all(piece).and_then(|()| output.flush()) {
-        Ok(()) => Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
-        Err(error) => Err(Failure::new(anyhow!(error).context("cannot pass the log on"))),
+/// Where a log goes: to a terminal with its control characters made visible, anywhere else as it is.
+#[derive(Debug)]
+pub(crate) struct LogOutput {
+    shown: Option<VisibleLog>,
+}
+
+impl LogOutput {
+    pub(crate) fn new() -> LogOutput {
+        LogOutput { shown: io::stdout().is_terminal().then(VisibleLog::default) }
     }
+
+    /// Passes a piece of a log on; whether anybody reads it still.
+    pub(crate) fn pass_on(&mut self, piece: &[u8]) -> Result<bool, Failure> {
+        let written = match &mut self.shown {
+            Some(shown) => write(shown.piece(piece).as_bytes()),
+            None => write(piece),
+        };
+        match written {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+            Err(error) => Err(Failure::new(anyhow!(error).context("cannot pass the log on"))),
+        }
+    }
+}
+
+fn write(bytes: &[u8]) -> io::Result<()> {
+    let mut output = io::stdout().lock();
+    output.write_all(bytes).and_then(|()| output.flush())
 }
 
 /// How long ago a moment was; nothing if it is none.

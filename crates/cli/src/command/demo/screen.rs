@@ -10,6 +10,7 @@ use server::{Fact, Line, Shown, views};
 
 use crate::failure::Failure;
 use crate::render;
+use crate::visible::visible;
 
 #[derive(Debug)]
 pub(super) struct Screen {
@@ -51,8 +52,8 @@ impl Screen {
         lines.extend(jobs.map(|job| row(&job)));
         let up = if self.drawn > 0 { format!("\x1b[{}A", self.drawn) } else { String::new() };
         self.drawn = lines.len();
-        let cleared: Vec<String> = lines.iter().map(|line| format!("{line}\x1b[K")).collect();
-        render::line(&format!("{up}{}", cleared.join("\n")))
+        let cleared: Vec<String> = lines.iter().map(|line| format!("{}\x1b[K", visible(line))).collect();
+        render::drawing(&format!("{up}{}", cleared.join("\n")))
     }
 
     /// What a fact means to somebody who watches.

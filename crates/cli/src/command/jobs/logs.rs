@@ -3,7 +3,7 @@
 use api::{JobId, LogQuery};
 use clap::Args;
 
-use crate::command::service::{self, of_service, pass_on};
+use crate::command::service::{self, LogOutput, of_service};
 use crate::failure::Failure;
 
 #[derive(Debug, Args)]
@@ -34,9 +34,10 @@ impl Logs {
             follow: self.follow,
         };
         service::ask(async |client| {
+            let mut output = LogOutput::new();
             let mut logs = client.logs(self.id, &query).await.map_err(of_service)?;
             while let Some(piece) = logs.next().await.map_err(of_service)? {
-                if !pass_on(&piece)? {
+                if !output.pass_on(&piece)? {
                     break;
                 }
             }

@@ -75,8 +75,7 @@ impl Ls {
             loop {
                 let page = self.page(client).await?;
                 if self.watch && io::stdout().is_terminal() {
-                    // Home, and everything below away.
-                    service::pass_on(b"\x1b[H\x1b[2J")?;
+                    render::clear_screen()?;
                 }
                 self.print(&page)?;
                 if !self.watch {
