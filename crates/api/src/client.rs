@@ -57,7 +57,7 @@ pub struct LogQuery {
     pub worker: Option<u32>,
     /// The latest attempt's, if nothing is said.
     pub attempt: Option<u32>,
-    /// From this byte on.
+    /// From this byte of all that was written on.
     pub offset: Option<u64>,
     /// Only so many bytes from the end.
     pub tail: Option<u64>,
@@ -172,7 +172,8 @@ impl Client {
             ("follow", query.follow.then(|| "true".into())),
         ];
         let path = format!("/v1/jobs/{id}/logs{}", address::query(&parameters));
-        Ok(Logs::new(self.connection.stream(Ask::new(Method::GET, path)).await?))
+        let streaming = self.connection.stream(Ask::new(Method::GET, path)).await?;
+        Ok(Logs::new(streaming, query.offset.unwrap_or(0)))
     }
 
     /// What happens from now on, or from behind an event that was seen.

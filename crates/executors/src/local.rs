@@ -99,7 +99,7 @@ impl Local {
     }
 
     /// Where a worker's output may be, to be tried in this order: a run that is settled moves from the first place to
-    /// the second, perhaps while somebody looks. Older output is in files of the same name followed by `.1` and `.2`.
+    /// the second, perhaps while somebody looks. Older output is in other files: see [`crate::log_pieces()`].
     pub fn log_paths(data_dir: &Path, run: Run, worker: u32) -> [PathBuf; 2] {
         [RunDir::of(data_dir, run).log(worker), RunDir::settled(data_dir, run).log(worker)]
     }

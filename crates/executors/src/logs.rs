@@ -4,17 +4,18 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
 
 use crate::ExecutorError;
+use crate::log_pieces::{all_aside, aside, start_of_current};
 
 /// A log that has reached this size is put aside.
 const FULL: u64 = 10 << 20;
 /// How many logs that were put aside are kept.
-const KEPT: u32 = 2;
+const KEPT: usize = 2;
 
 /// Copies from a pipe to a log until nobody writes to the pipe any more.
 #[derive(Debug)]
@@ -118,27 +119,20 @@ impl Log {
         Ok(())
     }
 
+    /// The name says where in all of the output the log begins: see `log_pieces`.
     fn put_aside(&self) -> io::Result<()> {
-        for number in (1..KEPT).rev() {
-            let (younger, older) = (numbered(&self.path, number), numbered(&self.path, number + 1));
-            match fs::rename(younger, older) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                Ok(()) | Err(_) => {}
-            }
-        }
-        fs::rename(&self.path, numbered(&self.path, 1))
+        let start = start_of_current(&self.path)?;
+        fs::rename(&self.path, aside(&self.path, start))?;
+        let all = all_aside(&self.path)?;
+        let surplus = all.len().saturating_sub(KEPT);
+        all.iter().take(surplus).try_for_each(fs::remove_file)
     }
-}
-
-fn numbered(path: &Path, number: u32) -> PathBuf {
-    let mut name = path.as_os_str().to_os_string();
-    name.push(format!(".{number}"));
-    name.into()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::Path;
 
     fn log(dir: &Path) -> Log {
         Log::new(dir.join("logs/worker-0.log"), 10)
@@ -155,8 +149,8 @@ mod tests {
         for line in ["first line\n", "second line\n", "third line\n", "fourth line\n"] {
             log.write(line.as_bytes());
         }
-        let names = ["worker-0.log", "worker-0.log.1", "worker-0.log.2", "worker-0.log.3"];
-        assert_eq!(names.map(|name| text(dir.path(), name)), ["fourth line\n", "third line\n", "second line\n", ""]);
+        let names = ["worker-0.log.at-0", "worker-0.log.at-11", "worker-0.log.at-23", "worker-0.log"];
+        assert_eq!(names.map(|name| text(dir.path(), name)), ["", "second line\n", "third line\n", "fourth line\n"]);
     }
 
     #[test]

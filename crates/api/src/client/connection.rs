@@ -109,11 +109,11 @@ impl Connection {
     }
 
     /// One request over a connection of its own, whose answer is read as it comes.
-    pub(super) async fn stream(&self, ask: Ask) -> Result<(Sender, Incoming), Error> {
+    pub(super) async fn stream(&self, ask: Ask) -> Result<(Sender, Response<Incoming>), Error> {
         let opened = tokio::time::timeout(ask.patience, self.send(None, &ask)).await;
         let (sender, response) = opened.map_err(|_| self.silent(&ask))??;
         if response.status().is_success() {
-            return Ok((sender, response.into_body()));
+            return Ok((sender, response));
         }
         Err(problem(&self.whole(&ask, response).await?))
     }

@@ -1,16 +1,23 @@
 //! Answers that are read as they come: logs, and events one by one.
 
 use http_body_util::{BodyExt, Full};
+use hyper::Response;
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1::SendRequest;
 
 use crate::error::Error;
 use crate::view::EventView;
 
+type Streaming = (SendRequest<Full<Bytes>>, Response<Incoming>);
+
 /// A log, piece by piece.
 #[derive(Debug)]
 pub struct Logs {
     body: Body,
+    /// Where the first piece begins in all that was written.
+    pub offset: u64,
+    /// How many bytes before that were asked for and are not kept any more.
+    pub cut: u64,
 }
 
 /// What happens, one event after the other.
@@ -28,8 +35,11 @@ struct Body {
 }
 
 impl Logs {
-    pub(super) fn new((sender, incoming): (SendRequest<Full<Bytes>>, Incoming)) -> Logs {
-        Logs { body: Body { incoming, _sender: sender } }
+    /// `wanted` is the place that was asked for.
+    pub(super) fn new((sender, response): Streaming, wanted: u64) -> Logs {
+        let number = |name: &str| response.headers().get(name)?.to_str().ok()?.parse().ok();
+        let (offset, cut) = (number("moira-log-offset").unwrap_or(wanted), number("moira-log-cut").unwrap_or(0));
+        Logs { body: Body { incoming: response.into_body(), _sender: sender }, offset, cut }
     }
 
     /// The next piece; nothing at the end.
@@ -39,8 +49,9 @@ impl Logs {
 }
 
 impl Events {
-    pub(super) fn new((sender, incoming): (SendRequest<Full<Bytes>>, Incoming)) -> Events {
-        Events { body: Body { incoming, _sender: sender }, lines: EventLines::default() }
+    pub(super) fn new((sender, response): Streaming) -> Events {
+        let body = Body { incoming: response.into_body(), _sender: sender };
+        Events { body, lines: EventLines::default() }
     }
 
     /// The next event; nothing when the service has closed the stream.

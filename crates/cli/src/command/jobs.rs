@@ -15,7 +15,7 @@ use crate::failure::Failure;
 use crate::render;
 
 pub(crate) use explain::Explain;
-pub(crate) use logs::Logs;
+pub(crate) use logs::{Following, Logs};
 pub(crate) use ls::Ls;
 pub(crate) use show::Show;
 pub(crate) use wait::Wait;

@@ -1,12 +1,13 @@
 //! `moira run`: hand a job over, show what it writes, and end as it ends.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use api::{Client, Error, JobId, JobState, JobView, LogQuery};
+use api::{Client, Error, JobId, JobState, JobView};
 use clap::Args;
 
+use super::jobs::Following;
 use super::jobs::wait::ended;
-use super::service::{self, LogOutput, of_service, tell};
+use super::service::{self, of_service, tell};
 use super::submit::JobOptions;
 use crate::failure::Failure;
 
@@ -21,12 +22,6 @@ pub(crate) struct Run {
 
 /// As a shell reports a program that was interrupted.
 const INTERRUPTED: u8 = 130;
-
-/// How long a service that has gone is waited for: it may be restarted, and its jobs run on meanwhile.
-const ABSENCE: Duration = Duration::from_secs(60);
-
-/// Between two tries to reach the service.
-const BREATH: Duration = Duration::from_millis(500);
 
 impl Run {
     pub(crate) fn run(self) -> Result<(), Failure> {
@@ -74,76 +69,14 @@ impl Run {
             tell(&format!("an array of tasks: see what one of them writes with `moira logs --follow {id}_0`"));
             return ended(client, id, None, seen()).await.map_err(of_service);
         }
-        let mut shown = 0;
-        let mut output = LogOutput::new();
-        let mut attempts = 1;
-        loop {
-            let cut = self.follow(client, id, &mut shown, &mut output).await?;
-            if !cut {
-                return ended(client, id, None, seen()).await.map_err(of_service);
-            }
-            // After a preemption the log is another one; rather see its beginning twice than miss it.
-            let job = ended(client, id, Some(Duration::ZERO), seen()).await.map_err(of_service)?;
-            if job.state.is_final() && job.attempts.max(1) == attempts {
-                self.follow(client, id, &mut shown, &mut output).await?;
-                return Ok(job);
-            }
-            if job.attempts.max(1) != attempts {
-                (attempts, shown) = (job.attempts.max(1), 0);
-            }
-            tokio::time::sleep(BREATH).await;
-        }
-    }
-
-    /// Passes on what comes after the bytes that were shown; whether the job may still be at work when it ends.
-    async fn follow(
-        &self,
-        client: &Client,
-        id: JobId,
-        shown: &mut u64,
-        output: &mut LogOutput,
-    ) -> Result<bool, Failure> {
-        let query = LogQuery { worker: Some(self.worker), offset: Some(*shown), follow: true, ..LogQuery::default() };
-        let patience = Instant::now();
-        let mut logs = loop {
-            match client.logs(id, &query).await {
-                Ok(logs) => break logs,
-                Err(error) if is_absence(&error) && patience.elapsed() < ABSENCE => {
-                    tokio::time::sleep(BREATH).await;
-                }
-                Err(error) => return Err(of_service(error)),
-            }
-        };
-        loop {
-            match logs.next().await {
-                Ok(Some(piece)) => {
-                    *shown += piece.len() as u64;
-                    if !output.pass_on(&piece)? {
-                        return Ok(false);
-                    }
-                }
-                Ok(None) => {
-                    let job = ended(client, id, Some(Duration::ZERO), seen()).await.map_err(of_service)?;
-                    return Ok(!job.state.is_final());
-                }
-                Err(Error::Cut { .. }) => {
-                    tell("lost the service: its jobs run on, waiting for it to come back");
-                    return Ok(true);
-                }
-                Err(error) => return Err(of_service(error)),
-            }
-        }
+        Following::new(client, id, self.worker).until_job_ends().await?;
+        ended(client, id, None, seen()).await.map_err(of_service)
     }
 }
 
 /// The service has just taken a job, so it was there.
 fn seen() -> Option<Instant> {
     Some(Instant::now())
-}
-
-/// Whether the service is not there now, but may be again.
-pub(super) fn is_absence(error: &Error) -> bool {
-    matches!(error, Error::NoService { .. } | Error::Broken { .. } | Error::Cut { .. })
 }
 
 /// The job's own code; 128 and the signal's number if one ended it; else what fits the way it ended.

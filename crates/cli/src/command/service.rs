@@ -44,6 +44,11 @@ pub(crate) fn of_service(error: Error) -> Failure {
     }
 }
 
+/// Whether the service is not there now, but may be again.
+pub(crate) fn is_absence(error: &Error) -> bool {
+    matches!(error, Error::NoService { .. } | Error::Broken { .. } | Error::Cut { .. })
+}
+
 pub(crate) fn json(answer: &impl Serialize) -> Result<(), Failure> {
     render::json_line(&serde_json::to_string(answer).context("cannot write the answer as JSON")?)
 }

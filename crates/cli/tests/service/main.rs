@@ -9,6 +9,7 @@ mod files;
 mod http;
 mod journal;
 mod judge;
+mod logs;
 mod parity;
 mod pressure;
 mod processes;

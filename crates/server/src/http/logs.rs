@@ -6,10 +6,10 @@ use std::time::Duration;
 use api::{FieldFault, JobId, Problem};
 use axum::body::{Body, Bytes};
 use axum::extract::State;
-use axum::http::header;
+use axum::http::{HeaderName, header};
 use axum::response::{IntoResponse, Response};
 use cluster::{ClaimId, Run};
-use executors::Local;
+use executors::{LogPiece, log_pieces};
 use serde::Deserialize;
 use tokio::fs::File;
 use tokio::io::{AsyncReadExt, AsyncSeekExt};
@@ -35,15 +35,17 @@ pub(crate) struct LogQuery {
     /// Which launch of the job; the latest if nothing is said.
     #[param(minimum = 1)]
     attempt: Option<u32>,
-    /// Begin at this byte.
+    /// Begin at this byte of all that was written, or at the first that is kept.
     offset: Option<u64>,
-    /// Only so many bytes from the end.
+    /// Only so many bytes from the end of all that is kept.
     tail: Option<u64>,
-    /// Go on until the job has ended.
+    /// Go on until the job has ended, from attempt to attempt unless one is named. An answer that cannot keep up with
+    /// what is written ends early: ask again for what comes next.
     follow: Option<bool>,
 }
 
-/// What a worker wrote to its output and error streams.
+/// What a worker wrote to its output and error streams. `Moira-Log-Offset` is where the answer begins in all that was
+/// written, `Moira-Log-Cut` how many bytes before that were asked for and are not kept any more.
 #[utoipa::path(get, path = "/v1/jobs/{id}/logs", params(("id" = String, Path), LogQuery),
     responses((status = 200, body = String, content_type = "text/plain"),
         Refusal))]
@@ -53,7 +55,8 @@ pub(crate) async fn logs(
     Query(query): Query<LogQuery>,
 ) -> Result<Response, Failure> {
     let (claim, latest) = claim_of(&door, id)?;
-    if let Some(attempt) = query.attempt.filter(|&attempt| attempt == 0 || attempt > latest) {
+    // The first launch may be waited for.
+    if let Some(attempt) = query.attempt.filter(|&attempt| attempt == 0 || attempt > latest.max(1)) {
         let fault =
             FieldFault::new("attempt", format!("job {id} was launched {latest} times, there is no attempt {attempt}"));
         return Err(Failure(Problem::from(fault)));
@@ -61,9 +64,36 @@ pub(crate) async fn logs(
     let first = query.attempt.unwrap_or(latest.max(1));
     let (sender, receiver) = mpsc::channel(16);
     let following = Following { door, claim, worker: query.worker.unwrap_or(0), sender };
-    tokio::spawn(following.run(first, query));
-    let body = Body::from_stream(ReceiverStream::new(receiver));
-    Ok(([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], body).into_response())
+    let pieces = following.pieces(first).await;
+    let beginning = Beginning::of(&pieces, &query);
+    tokio::spawn(following.run(first, pieces, beginning.offset, query));
+    let headers = [
+        (header::CONTENT_TYPE, "text/plain; charset=utf-8".to_string()),
+        (HeaderName::from_static(OFFSET), beginning.offset.to_string()),
+        (HeaderName::from_static(CUT), beginning.cut.to_string()),
+    ];
+    Ok((headers, Body::from_stream(ReceiverStream::new(receiver))).into_response())
+}
+
+/// Where the first byte of an answer lies in all that was written.
+const OFFSET: &str = "moira-log-offset";
+/// How many bytes that were asked for are not kept any more.
+const CUT: &str = "moira-log-cut";
+
+/// Where an answer begins.
+#[derive(Debug, PartialEq, Eq)]
+struct Beginning {
+    offset: u64,
+    cut: u64,
+}
+
+impl Beginning {
+    fn of(pieces: &[LogPiece], query: &LogQuery) -> Beginning {
+        let kept = pieces.first().map_or(0, |piece| piece.start);
+        let end = pieces.last().map_or(0, |piece| piece.end);
+        let wanted = query.tail.map_or(query.offset.unwrap_or(0), |tail| end.saturating_sub(tail));
+        Beginning { offset: wanted.max(kept), cut: kept.saturating_sub(wanted) }
+    }
 }
 
 /// The one claim a name stands for, and how often it was launched.
@@ -84,26 +114,29 @@ struct Following {
     sender: mpsc::Sender<std::io::Result<Bytes>>,
 }
 
+/// The answer ends here: nobody listens any more, or what comes next was dropped before it could be sent. Whoever asks
+/// again from there is told how much that was.
+struct Over;
+
 impl Following {
-    /// Sends one attempt's log after the other, until the job has ended or nobody listens any more.
-    async fn run(self, first: u32, query: LogQuery) {
-        let follow = query.follow.unwrap_or(false);
+    /// Sends what is kept behind a place, and where that is wanted what follows: one attempt's log after the other, until
+    /// the job has ended.
+    async fn run(self, first: u32, pieces: Vec<LogPiece>, offset: u64, query: LogQuery) {
         let mut attempt = first;
-        let mut position = query.offset.unwrap_or(0);
-        let mut tail = query.tail;
+        let Ok(mut position) = self.send(pieces, offset).await else { return };
+        if !query.follow.unwrap_or(false) {
+            return;
+        }
         loop {
-            // Asked before the file is read: what was written before the end is then seen.
+            // Asked before the files are read: what was written before the end is then seen.
             let (latest, over) = self.stage();
-            if let Some(from) = tail.take() {
-                position = self.length(attempt).await.saturating_sub(from);
-            }
-            let Ok(read) = self.send_from(attempt, position).await else { return };
-            position += read;
-            if read > 0 {
+            let Ok(reached) = self.send(self.pieces(attempt).await, position).await else { return };
+            if reached > position {
+                position = reached;
                 continue;
             }
             let passed = latest > attempt;
-            if !follow || (passed && query.attempt.is_some()) || (over && !passed) {
+            if (passed && query.attempt.is_some()) || (over && !passed) {
                 return;
             }
             if passed {
@@ -123,37 +156,79 @@ impl Following {
         (claim.progress.launches, !claim.is_live())
     }
 
-    /// The log of a run that goes on, has ended, or is just being put away; nothing if nothing was written yet.
-    async fn open(&self, attempt: u32) -> Option<File> {
-        let run = Run { claim: self.claim, attempt };
-        for path in Local::log_paths(&self.door.service.data_dir, run, self.worker) {
-            if let Ok(file) = File::open(path).await {
-                return Some(file);
+    /// What is kept of an attempt's log; nothing if nothing was written yet, or if it cannot be read.
+    async fn pieces(&self, attempt: u32) -> Vec<LogPiece> {
+        let data_dir = self.door.service.data_dir.clone();
+        let (run, worker) = (Run { claim: self.claim, attempt }, self.worker);
+        let pieces = tokio::task::spawn_blocking(move || log_pieces(&data_dir, run, worker)).await;
+        match pieces {
+            Ok(Ok(pieces)) => pieces,
+            Ok(Err(error)) => {
+                tracing::warn!(job = %run.claim, attempt, %error, "a log cannot be read");
+                Vec::new()
             }
-        }
-        None
-    }
-
-    async fn length(&self, attempt: u32) -> u64 {
-        match self.open(attempt).await {
-            Some(file) => file.metadata().await.map_or(0, |file| file.len()),
-            None => 0,
+            // Only a service that leaves does not run it.
+            Err(_) => Vec::new(),
         }
     }
 
-    /// Sends what there is behind a place; an error if nobody listens any more.
-    async fn send_from(&self, attempt: u32, position: u64) -> Result<u64, ()> {
-        let Some(mut file) = self.open(attempt).await else { return Ok(0) };
-        if file.seek(SeekFrom::Start(position)).await.is_err() {
-            return Ok(0);
+    /// Sends all there is behind a place in a log, and returns the place behind that.
+    async fn send(&self, pieces: Vec<LogPiece>, mut position: u64) -> Result<u64, Over> {
+        for piece in pieces {
+            if piece.start > position {
+                return Err(Over);
+            }
+            position = self.send_piece(piece, position).await?;
         }
-        let mut buffer = vec![0; CHUNK];
-        let Ok(read) = file.read(&mut buffer).await else { return Ok(0) };
-        if read == 0 {
-            return Ok(0);
+        Ok(position)
+    }
+
+    async fn send_piece(&self, piece: LogPiece, mut position: u64) -> Result<u64, Over> {
+        if position >= piece.end {
+            return Ok(position);
         }
-        buffer.truncate(read);
-        self.sender.send(Ok(Bytes::from(buffer))).await.map_err(drop)?;
-        Ok(read as u64)
+        let mut file = File::from_std(piece.file);
+        if file.seek(SeekFrom::Start(position - piece.start)).await.is_err() {
+            return Err(Over);
+        }
+        loop {
+            let mut buffer = vec![0; CHUNK];
+            let read = file.read(&mut buffer).await.map_err(|_| Over)?;
+            if read == 0 {
+                return Ok(position);
+            }
+            buffer.truncate(read);
+            self.sender.send(Ok(Bytes::from(buffer))).await.map_err(|_| Over)?;
+            position += read as u64;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bytes 100 to 130 are kept.
+    fn beginning(offset: Option<u64>, tail: Option<u64>) -> (u64, u64) {
+        let file = || tempfile::tempfile().unwrap();
+        let pieces = [LogPiece { start: 100, end: 110, file: file() }, LogPiece { start: 110, end: 130, file: file() }];
+        let query = LogQuery { worker: None, attempt: None, offset, tail, follow: None };
+        let Beginning { offset, cut } = Beginning::of(&pieces, &query);
+        (offset, cut)
+    }
+
+    #[test]
+    fn an_answer_begins_with_what_is_kept_and_tells_what_is_missing() {
+        assert_eq!(beginning(None, None), (100, 100));
+        assert_eq!(beginning(Some(90), None), (100, 10));
+        assert_eq!(beginning(Some(105), None), (105, 0));
+        assert_eq!(beginning(Some(500), None), (500, 0), "it may come yet");
+    }
+
+    #[test]
+    fn a_tail_counts_over_all_that_is_kept() {
+        assert_eq!(beginning(None, Some(5)), (125, 0));
+        assert_eq!(beginning(None, Some(25)), (105, 0));
+        assert_eq!(beginning(None, Some(1000)), (100, 100));
     }
 }

@@ -5,8 +5,7 @@ use std::time::{Duration, Instant};
 use api::{Client, Error, JobId, JobState, JobView};
 use clap::Args;
 
-use crate::command::run::is_absence;
-use crate::command::service::{self, Shape, of_service};
+use crate::command::service::{self, Shape, is_absence, of_service};
 use crate::failure::Failure;
 use crate::render;
 
