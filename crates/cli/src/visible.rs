@@ -2,6 +2,13 @@
 //! shown as what it is. What a job is called, why it failed and what it writes are in its owner's hands.
 
 use std::borrow::Cow;
+use std::fmt::Debug;
+use std::io;
+
+use tracing::field::Field;
+use tracing_subscriber::field::MakeExt;
+use tracing_subscriber::fmt::FormatFields;
+use tracing_subscriber::fmt::format::{Writer, debug_fn};
 
 /// The same text with control characters made visible. Line breaks and tabs stay.
 pub(crate) fn visible(text: &str) -> Cow<'_, str> {
@@ -23,6 +30,35 @@ pub(crate) fn visible_json(text: &str) -> Cow<'_, str> {
         false => character.to_string(),
     };
     Cow::Owned(text.chars().map(escaped).collect())
+}
+
+/// How the fields of a line in the service's own log are written: others' words neither do anything to a terminal nor
+/// begin a line.
+pub(crate) fn plain_fields() -> impl for<'writer> FormatFields<'writer> + 'static {
+    debug_fn(|writer: &mut Writer<'_>, field: &Field, value: &dyn Debug| {
+        let text = format!("{value:?}");
+        let text = visible(&text).replace('\n', "\\n");
+        match field.name() {
+            "message" => writer.write_str(&text),
+            name => write!(writer, "{name}={text}"),
+        }
+    })
+    .delimited(" ")
+}
+
+/// Where the service's own log is written as JSON.
+#[derive(Debug)]
+pub(crate) struct PlainJson<W>(pub(crate) W);
+
+impl<W: io::Write> io::Write for PlainJson<W> {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        self.0.write_all(visible_json(&String::from_utf8_lossy(line)).as_bytes())?;
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
 }
 
 /// A log on its way to a terminal, piece by piece. Progress bars return to the beginning of their line, and may.
@@ -79,6 +115,7 @@ fn is_dangerous(character: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::{Arc, Mutex};
 
     #[test]
     fn escape_codes_are_shown_and_not_obeyed() {
@@ -97,6 +134,49 @@ mod tests {
         let shown = visible_json(&text);
         assert!(!shown.contains(is_dangerous), "{shown:?}");
         assert_eq!(serde_json::from_str::<String>(&shown).unwrap(), "a\x1bb\u{9b}c\u{202e}d\x7f");
+    }
+
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Lines {
+        /// What the lines are if this is logged.
+        fn of(self, subscriber: impl tracing::Subscriber + Send + Sync + 'static) -> String {
+            tracing::subscriber::with_default(subscriber, || {
+                let words = "a\x1b[2Jb\u{9b}c\nINFO forged";
+                tracing::warn!(error = %words, name = words, "about {words}");
+            });
+            String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+        }
+    }
+
+    #[test]
+    fn the_log_of_the_service_obeys_no_escape_code_and_no_line_of_it_is_forged() {
+        let lines = Lines::default();
+        let writer = lines.clone();
+        let text =
+            tracing_subscriber::fmt().fmt_fields(plain_fields()).with_ansi(false).with_writer(move || writer.clone());
+        let text = lines.of(text.finish());
+        assert!(text.contains("about a^[[2Jb\u{fffd}c\\nINFO forged error=a^[[2Jb\u{fffd}c\\nINFO forged"), "{text}");
+        assert_eq!((text.lines().count(), text.contains(is_dangerous)), (1, false), "{text}");
+        let lines = Lines::default();
+        let writer = lines.clone();
+        let json = tracing_subscriber::fmt().json().flatten_event(true).with_writer(move || PlainJson(writer.clone()));
+        let text = lines.of(json.finish());
+        let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(value["error"], "a\x1b[2Jb\u{9b}c\nINFO forged", "{text}");
+        assert_eq!((text.lines().count(), text.contains(is_dangerous)), (1, false), "{text}");
     }
 
     fn log(pieces: &[&[u8]]) -> String {

@@ -16,6 +16,7 @@ use tokio::sync::watch;
 use tracing_subscriber::EnvFilter;
 
 use crate::failure::Failure;
+use crate::visible::{PlainJson, plain_fields};
 
 /// Where the service keeps everything, and where clients find it.
 #[derive(Debug, Clone, Args)]
@@ -104,10 +105,12 @@ impl Serve {
         let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
         let terminal = std::io::stderr().is_terminal();
         let format = self.log.unwrap_or(if terminal { LogFormat::Text } else { LogFormat::Json });
-        let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+        let builder = tracing_subscriber::fmt().with_env_filter(filter);
         match format {
-            LogFormat::Text => builder.with_ansi(terminal).init(),
-            LogFormat::Json => builder.json().flatten_event(true).init(),
+            LogFormat::Text => {
+                builder.fmt_fields(plain_fields()).with_writer(std::io::stderr).with_ansi(terminal).init();
+            }
+            LogFormat::Json => builder.json().flatten_event(true).with_writer(|| PlainJson(std::io::stderr())).init(),
         }
     }
 }
@@ -153,7 +156,7 @@ impl Supervise {
         if let Some(rank) = self.worker {
             return executors::become_worker(&self.directory, rank);
         }
-        tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).init();
+        tracing_subscriber::fmt().fmt_fields(plain_fields()).with_writer(std::io::stderr).with_ansi(false).init();
         match executors::supervise(&self.directory) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
