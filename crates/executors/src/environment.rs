@@ -16,6 +16,8 @@ type Variables = BTreeMap<String, String>;
 
 /// What is passed on from the service; all else of its environment stays with it.
 const PASSED_ON: [&str; 8] = ["PATH", "LANG", "TZ", "TMPDIR", "HOME", "USER", "LOGNAME", "SHELL"];
+/// What is passed on to a job of another user: what is true of the whole machine.
+const PASSED_ON_TO_OTHERS: [&str; 2] = ["LANG", "TZ"];
 /// By which the processes of one worker are known among those of the run.
 pub(crate) const MEMBER_VARIABLE: &str = "MOIRA_MEMBER";
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -62,7 +64,8 @@ pub(crate) fn environment(order: &LaunchOrder, part: Part, around: Surroundings<
 }
 
 fn inherited(order: &LaunchOrder, service: &Variables) -> Variables {
-    let passed_on = PASSED_ON.iter().filter_map(|&name| Some((name.to_string(), service.get(name)?.clone())));
+    let names = if order.program.account.is_some() { &PASSED_ON_TO_OTHERS[..] } else { &PASSED_ON[..] };
+    let passed_on = names.iter().filter_map(|&name| Some((name.to_string(), service.get(name)?.clone())));
     let mut all: Variables = passed_on.collect();
     all.entry("PATH".into()).or_insert_with(|| DEFAULT_PATH.into());
     if let Some(account) = &order.program.account {
@@ -191,7 +194,7 @@ mod tests {
     use cluster::{Bytes, Run, Span};
 
     use super::*;
-    use crate::{AcceleratorDraft, Limits, Program};
+    use crate::{AcceleratorDraft, Account, Limits, Program};
 
     fn place(node: u32, role: u16, devices: &[u8]) -> WorkerPlace {
         let devices = devices.to_vec();
@@ -203,13 +206,17 @@ mod tests {
     }
 
     fn of_part(part: Part, program_env: &[(&str, &str)]) -> Variables {
+        of_account(None, part, program_env)
+    }
+
+    fn of_account(account: Option<Account>, part: Part, program_env: &[(&str, &str)]) -> Variables {
         let kind = |kind: &str, cores| AcceleratorDraft { cores, ..AcceleratorDraft::of(kind, 2) };
         let machine = Machine::of(&[kind("a100", 1.5), kind("t4", 1.0)]).unwrap();
         let program = Program {
             command: vec!["true".into()],
             workdir: "/".into(),
             env: program_env.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect(),
-            account: None,
+            account,
             limits: Limits::default(),
             notice: Span::ZERO,
             job_name: "bert".into(),
@@ -224,7 +231,13 @@ mod tests {
             restarts: 3,
             tuning: None,
         };
-        let service = variables([("PATH", "/bin".into()), ("AWS_SECRET", "hidden".into())]);
+        let service = variables([
+            ("PATH", "/bin".into()),
+            ("HOME", "/root".into()),
+            ("TMPDIR", "/root/tmp".into()),
+            ("LANG", "C.UTF-8".into()),
+            ("AWS_SECRET", "hidden".into()),
+        ]);
         let data_dir = Path::new("/data");
         environment(
             &order,
@@ -256,6 +269,15 @@ mod tests {
     fn virtual_devices_are_named_and_hidden_from_cuda() {
         let all = of_worker(0, &[("CUDA_VISIBLE_DEVICES", "0,1,2,3")]);
         assert_eq!(shown(&all, &["MOIRA_DEVICES", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS"]), "a100:1  2");
+    }
+
+    #[test]
+    fn a_job_of_another_user_has_nothing_of_the_services_user() {
+        let ada = Account { uid: 1000, gid: 1000, name: "ada".into(), home: "/home/ada".into() };
+        let all = of_account(Some(ada), Part::at_launch(0), &[]);
+        let names = ["PATH", "HOME", "USER", "TMPDIR", "LANG"];
+        assert_eq!(shown(&all, &names), format!("{DEFAULT_PATH} /home/ada ada - C.UTF-8"));
+        assert_eq!(shown(&of_worker(0, &[]), &names), "/bin /root - /root/tmp C.UTF-8");
     }
 
     #[test]

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 mod assignment;
 mod bell;
 mod cgroup;
+mod descriptors;
 mod duty;
 mod ending;
 mod enforcement;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use rustix::process::{getpid, set_child_subreaper, setsid};
 
 use crate::bell::Bell;
+use crate::descriptors::close_inherited;
 use crate::private::keep_files_private;
 use crate::process::{Identity, boot_id};
 use crate::run_dir::{RunDir, SupervisorNote};
@@ -18,6 +19,7 @@ const WRITE_AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// Holds the run in this directory until it has ended. Leaves at once, without an error, if another supervisor has it or
 /// had it.
 pub fn supervise(run_dir: &Path) -> Result<(), ExecutorError> {
+    close_inherited();
     keep_files_private();
     let dir = RunDir::at(run_dir);
     if !dir.exists() {

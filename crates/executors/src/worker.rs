@@ -18,6 +18,7 @@ use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use serde::{Deserialize, Serialize};
 
 use crate::assignment::{Assignment, WorkerAssignment};
+use crate::descriptors::close_inherited;
 use crate::gang::group_of;
 use crate::run_dir::RunDir;
 use crate::{Account, ExecutorError, Limits};
@@ -35,6 +36,7 @@ pub(crate) struct StartFailure {
 
 /// Turns this process into one worker of the run. Returns only if that fails; the supervisor then knows why.
 pub fn become_worker(run_dir: &Path, member: u32) -> ExitCode {
+    close_inherited();
     let launched = SystemTime::now();
     let status = rustix::io::fcntl_dupfd_cloexec(io::stdin().as_fd(), 3).map(File::from);
     let failure = prepare(run_dir, member)

@@ -19,7 +19,7 @@ fn another_user_can_open_nothing_of_the_service_and_a_job_all_that_is_its_own() 
     }
     let shared = shared_folder();
     let mut service = Service::prepare(FOUR_DEVICES);
-    service.set_umask("000");
+    service.start_after("umask 000");
     service.rise();
     let script = format!(
         "cd {} && echo x > by-job && echo '{{\"steps\": 3}}' >> $MOIRA_PROGRESS_FILE && echo x > $MOIRA_CHECKPOINT_DIR/x \
@@ -41,6 +41,26 @@ fn another_user_can_open_nothing_of_the_service_and_a_job_all_that_is_its_own() 
     assert_eq!(modes, [0o711; 4]);
     service.json(&["cancel", "-o", "json", &id]);
     service.until(&id, "cancelled");
+}
+
+#[test]
+fn a_job_has_no_descriptor_and_no_variable_of_the_user_who_started_the_service() {
+    if !is_root() {
+        return pass_over("a second user takes root");
+    }
+    let mut service = Service::prepare(FOUR_DEVICES);
+    service.set("TMPDIR", "/root/tmp");
+    service.set("PATH", &format!("/root/bin:{}", std::env::var("PATH").unwrap()));
+    service.start_after("exec 7</etc/shadow 9<>/dev/null");
+    service.rise();
+    let said = |id: &str| String::from_utf8(service.moira(&["logs", id]).stdout).unwrap();
+    let id = submit_as_nobody(&service, "ls /proc/$$/fd | tr '\\n' ' '; echo; env");
+    service.until(&id, "succeeded");
+    let said = said(&id);
+    assert_eq!(said.lines().next(), Some("0 1 2 "), "{said}");
+    let roots: Vec<&str> = said.lines().filter(|line| line.contains("/root")).collect();
+    assert_eq!(roots, Vec::<&str>::new());
+    assert!(said.contains("\nHOME=/nonexistent\n") && said.contains("\nUSER=nobody\n"), "{said}");
 }
 
 #[test]

@@ -26,8 +26,8 @@ pub(crate) struct Service {
     child: Option<Child>,
     /// For the environment of the service.
     variables: Vec<(String, String)>,
-    /// The umask it is started with, if not that of the test.
-    umask: Option<String>,
+    /// What a shell does before it becomes the service.
+    prelude: Option<String>,
 }
 
 impl Service {
@@ -49,15 +49,16 @@ impl Service {
     /// The same in a directory that belongs to the test.
     pub(crate) fn at(data_dir: PathBuf, config: &str) -> Service {
         fs::write(data_dir.join("moira.toml"), config).unwrap();
-        Service { folder: None, data_dir, child: None, variables: Vec::new(), umask: None }
+        Service { folder: None, data_dir, child: None, variables: Vec::new(), prelude: None }
     }
 
     pub(crate) fn set(&mut self, name: &str, value: &str) {
         self.variables.push((name.into(), value.into()));
     }
 
-    pub(crate) fn set_umask(&mut self, umask: &str) {
-        self.umask = Some(umask.into());
+    /// Lets a shell do something before it becomes the service, which inherits what comes of it.
+    pub(crate) fn start_after(&mut self, words: &str) {
+        self.prelude = Some(words.into());
     }
 
     pub(crate) fn data_dir(&self) -> &Path {
@@ -90,11 +91,11 @@ impl Service {
     }
 
     fn command(&self, log: File) -> Command {
-        let mut command = match &self.umask {
+        let mut command = match &self.prelude {
             None => Command::new(binary()),
-            Some(umask) => {
+            Some(words) => {
                 let mut shell = Command::new("sh");
-                shell.args(["-c", &format!("umask {umask}; exec \"$0\" \"$@\"")]).arg(binary());
+                shell.args(["-c", &format!("{words}; exec \"$0\" \"$@\"")]).arg(binary());
                 shell
             }
         };
