@@ -8,6 +8,7 @@ use std::io::Read;
 use std::path::PathBuf;
 
 use cluster::{Bytes, Run, Span};
+use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 
 use crate::private::usual_umask;
@@ -52,6 +53,11 @@ pub(crate) struct WorkerAssignment {
 }
 
 impl Assignment {
+    /// The user whose processes and files are the job's own.
+    pub(crate) fn owner(&self) -> u32 {
+        self.account.as_ref().map_or_else(|| geteuid().as_raw(), |account| account.uid)
+    }
+
     /// The line in the environment of every process of this run.
     pub(crate) fn mark(&self) -> String {
         format!("{TOKEN_VARIABLE}={}", self.token)

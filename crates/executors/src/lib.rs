@@ -37,6 +37,7 @@ mod roster;
 mod run_dir;
 mod signs;
 mod supervisor;
+mod theirs;
 mod usage;
 mod watch;
 mod worker;
@@ -203,5 +204,11 @@ pub enum News {
     Usage {
         run: Run,
         usage: Usage,
+    },
+    /// The run reported more than a job may: so many reports were passed over, and so many bytes were not read at all.
+    Dropped {
+        run: Run,
+        reports: u64,
+        bytes: u64,
     },
 }

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use cluster::{ClaimId, Run, Span};
 use perf::Tuning;
@@ -398,8 +399,15 @@ impl Executor for Local {
 
     fn last_words(&mut self, run: Run) -> Result<Vec<String>, ExecutorError> {
         let dir = RunDir::of(&self.data_dir, run);
-        let path = dir.file("progress.jsonl");
-        Progress::resume(&dir.bookmark()).last(&path).map_err(ExecutorError::file("read", &path))
+        let Some(assignment) = dir.assignment()? else { return Ok(Vec::new()) };
+        let mut progress = Progress::resume(&dir.bookmark());
+        match progress.next(&dir.progress_file(), assignment.owner(), Instant::now()) {
+            Ok(read) => Ok(read.lines),
+            Err(error) => {
+                tracing::warn!(%run, %error, "the progress file of a run cannot be read");
+                Ok(Vec::new())
+            }
+        }
     }
 
     fn settle(&mut self, run: Run) -> Result<(), ExecutorError> {

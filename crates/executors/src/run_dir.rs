@@ -3,12 +3,13 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use cluster::{ClaimId, Run, Span};
 use perf::Tuning;
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, Gid, Mode, OFlags, Uid, fchmod, fchown, flock, fstat};
+use rustix::process::{getegid, geteuid};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -128,7 +129,7 @@ impl RunDir {
         make_dir(&self.file("logs"), PRIVATE_DIR)?;
         make_dir(&self.gang_dir(), PRIVATE_DIR)?;
         own(&self.gang_dir(), account)?;
-        let progress = self.file("progress.jsonl");
+        let progress = self.progress_file();
         let open = OpenOptions::new().create(true).append(true).mode(0o600).open(&progress);
         open.map_err(ExecutorError::file("make", &progress))?;
         own(&progress, account)
@@ -198,6 +199,11 @@ impl RunDir {
 
     pub(crate) fn write_usage(&self, usage: &Usage) -> Result<(), ExecutorError> {
         write(&self.file("usage.json"), usage)
+    }
+
+    /// What the job reports.
+    pub(crate) fn progress_file(&self) -> PathBuf {
+        self.file("progress.jsonl")
     }
 
     /// How far the progress file is on record.
@@ -367,13 +373,38 @@ pub(crate) fn checkpoint_dir(data_dir: &Path, claim: ClaimId) -> PathBuf {
 }
 
 pub(crate) fn make_checkpoint_dir(path: &Path, account: Option<&Account>) -> Result<(), ExecutorError> {
-    make_dir(path, 0o700)?;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o700)).map_err(ExecutorError::file("make", path))?;
-    own(path, account)
+    let owner = account.map_or_else(geteuid, |account| Uid::from_raw(account.uid));
+    let group = account.map_or_else(getegid, |account| Gid::from_raw(account.gid));
+    hand_over_dir(path, owner, group).map_err(ExecutorError::file("make", path))
+}
+
+/// Makes a directory of the job, or takes up that of an earlier attempt. The job could have put a link in its place: what
+/// counts is the directory that was opened, and one of another user is never given away.
+fn hand_over_dir(path: &Path, owner: Uid, group: Gid) -> io::Result<()> {
+    let is_new = match fs::DirBuilder::new().mode(PRIVATE_DIR).create(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => false,
+        made => made.map(|()| true)?,
+    };
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let dir = rustix::fs::open(path, flags, Mode::empty())?;
+    let found = fstat(&dir)?;
+    // A service that was killed here has made it and not given it away.
+    let is_ours = found.st_uid == geteuid().as_raw() && (is_new || fs::read_dir(path)?.next().is_none());
+    if found.st_uid != owner.as_raw() && !is_ours {
+        let why = format!("it belongs to user {} and not to user {}", found.st_uid, owner.as_raw());
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+    }
+    fchmod(&dir, Mode::from_raw_mode(PRIVATE_DIR))?;
+    if geteuid().is_root() {
+        fchown(&dir, Some(owner), Some(group))?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
     use super::*;
 
     #[test]
@@ -393,6 +424,35 @@ mod tests {
         assert!(held.is_some() && dir.try_lock().unwrap().is_none());
         drop(held);
         assert!(dir.try_lock().unwrap().is_some());
+    }
+
+    #[test]
+    fn a_link_in_place_of_a_checkpoint_directory_is_not_followed() {
+        let data = tempfile::tempdir().unwrap();
+        let (theirs, path) = (data.path().join("theirs"), data.path().join("7"));
+        fs::create_dir(&theirs).unwrap();
+        fs::set_permissions(&theirs, fs::Permissions::from_mode(0o755)).unwrap();
+        std::os::unix::fs::symlink(&theirs, &path).unwrap();
+        let nobody = Account { uid: 65534, gid: 65534, name: "nobody".into(), home: "/".into() };
+        assert!(make_checkpoint_dir(&path, Some(&nobody)).is_err());
+        let kept = fs::metadata(&theirs).unwrap();
+        assert_eq!((kept.uid(), kept.mode() & 0o777), (geteuid().as_raw(), 0o755));
+    }
+
+    #[test]
+    fn the_checkpoints_of_one_user_are_not_given_to_another() {
+        let data = tempfile::tempdir().unwrap();
+        let path = data.path().join("7");
+        let of = |uid| Account { uid, gid: uid, name: "somebody".into(), home: "/".into() };
+        if !geteuid().is_root() {
+            return;
+        }
+        make_checkpoint_dir(&path, Some(&of(65534))).unwrap();
+        make_checkpoint_dir(&path, Some(&of(65534))).unwrap();
+        let refused = make_checkpoint_dir(&path, Some(&of(65533))).unwrap_err();
+        let why = std::error::Error::source(&refused).unwrap().to_string();
+        assert_eq!(why, "it belongs to user 65534 and not to user 65533");
+        assert_eq!(fs::metadata(&path).unwrap().uid(), 65534);
     }
 
     #[test]

@@ -6,9 +6,8 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::OFlags;
-
 use crate::run_dir::{RunDir, own};
+use crate::theirs::open_regular;
 use crate::{Account, ExecutorError};
 
 /// What was decided of a resize. It is decided once.
@@ -76,8 +75,7 @@ fn path(dir: &RunDir, sign: &str, gang: u32) -> PathBuf {
 
 /// Neither a link to elsewhere nor a pipe that nobody writes to must hold up the supervisor.
 fn read_short(path: &Path) -> Option<String> {
-    let flags = (OFlags::NONBLOCK | OFlags::NOFOLLOW).bits() as i32;
-    let file = OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
+    let file = open_regular(path).ok()?;
     let mut bytes = Vec::new();
     file.take(LONGEST_VERDICT).read_to_end(&mut bytes).ok()?;
     Some(String::from_utf8_lossy(&bytes).into_owned())

@@ -2,6 +2,7 @@
 //! once a second in case it did not.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::path::PathBuf;
 use std::process::Child;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,14 +14,14 @@ use cluster::Run;
 
 use crate::lost::{end_if_lost, end_if_never_held};
 use crate::news::Listener;
-use crate::progress::Progress;
+use crate::progress::{Dropped, Progress};
 use crate::roster::Outcome;
 use crate::run_dir::RunDir;
 use crate::{ExecutorError, News, Usage};
 
 const ROUND: Duration = Duration::from_secs(1);
-/// Pieces of progress that one look at a run may bring; what is more comes with the next.
-const MOST_PIECES: u32 = 16;
+/// How often the log says the same of one run's progress file: a job must not be able to fill it.
+const SAID_EVERY: Duration = Duration::from_secs(60);
 
 /// What the executor and its watch share.
 #[derive(Debug, Default)]
@@ -71,8 +72,31 @@ pub(crate) struct Watch {
 pub(crate) struct Known {
     has_started: bool,
     has_ended: bool,
+    /// The user whose file the progress file has to be.
+    owner: u32,
     progress: Progress,
+    /// What was dropped and not said yet.
+    unsaid: Dropped,
+    dropped_said: Option<Instant>,
+    fault_said: Option<Instant>,
     usage: Option<Usage>,
+}
+
+impl Known {
+    /// Nothing yet, of a run that is on record; none if it is just being launched.
+    fn begin(dir: &RunDir) -> Result<Option<Known>, ExecutorError> {
+        let Some(assignment) = dir.assignment()? else { return Ok(None) };
+        Ok(Some(Known {
+            has_started: false,
+            has_ended: false,
+            owner: assignment.owner(),
+            progress: Progress::resume(&dir.bookmark()),
+            unsaid: Dropped::default(),
+            dropped_said: None,
+            fault_said: None,
+            usage: None,
+        }))
+    }
 }
 
 /// Why a look at a run was cut short.
@@ -137,12 +161,13 @@ impl Watch {
         if !dir.exists() {
             return Ok(());
         }
-        let known = self.known.entry(run).or_insert_with(|| Known {
-            has_started: false,
-            has_ended: false,
-            progress: Progress::resume(&dir.bookmark()),
-            usage: None,
-        });
+        let known = match self.known.entry(run) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => match Known::begin(dir)? {
+                Some(known) => place.insert(known),
+                None => return Ok(()),
+            },
+        };
         if known.has_ended {
             return Ok(());
         }
@@ -151,8 +176,9 @@ impl Watch {
         if has_started && !std::mem::replace(&mut known.has_started, true) {
             self.news.send(News::Started { run })?;
         }
-        if !forward_progress(run, dir, known, &self.news)? {
-            return Ok(());
+        let now = Instant::now();
+        if ending.is_some() || known.progress.is_due(now) {
+            forward_progress(run, dir, known, &self.news, now)?;
         }
         let usage = ending.as_ref().map_or_else(|| dir.usage(), |ending| Ok(Some(ending.usage)))?;
         if let Some(usage) = usage.filter(|usage| Some(*usage) != known.usage) {
@@ -174,22 +200,52 @@ impl Watch {
     }
 }
 
-/// Hands on what a run has newly reported; false if that was not all.
-fn forward_progress(run: Run, dir: &RunDir, known: &mut Known, news: &Sender<News>) -> Result<bool, Trouble> {
-    let path = dir.file("progress.jsonl");
-    for _ in 0..MOST_PIECES {
-        let before = known.progress.offset();
-        let lines = known.progress.next(&path).map_err(ExecutorError::file("read", &path))?;
-        let upto = known.progress.offset();
-        if !lines.is_empty() {
-            news.send(News::Progress { run, lines })?;
+/// Hands on what a run has newly reported. A file that cannot be read is the job's own affair: it is said, and nothing
+/// else waits for it.
+fn forward_progress(
+    run: Run,
+    dir: &RunDir,
+    known: &mut Known,
+    news: &Sender<News>,
+    now: Instant,
+) -> Result<(), SendError<News>> {
+    let before = known.progress.offset();
+    let read = match known.progress.next(&dir.progress_file(), known.owner, now) {
+        Ok(read) => read,
+        Err(error) => {
+            if is_worth_saying(&mut known.fault_said, now) {
+                tracing::warn!(%run, %error, "the progress file of a run cannot be read");
+            }
+            return Ok(());
         }
-        if upto == before {
-            return Ok(true);
-        }
+    };
+    if !read.lines.is_empty() {
+        news.send(News::Progress { run, lines: read.lines })?;
+    }
+    let upto = known.progress.offset();
+    if upto != before {
         news.send(News::Told { run, upto })?;
     }
-    Ok(false)
+    let Dropped { reports, bytes } = read.dropped;
+    if read.dropped != Dropped::default() {
+        known.unsaid.reports += reports;
+        known.unsaid.bytes += bytes;
+        news.send(News::Dropped { run, reports, bytes })?;
+    }
+    if known.unsaid != Dropped::default() && is_worth_saying(&mut known.dropped_said, now) {
+        let Dropped { reports, bytes } = std::mem::take(&mut known.unsaid);
+        tracing::warn!(%run, reports, bytes, "a run reports more than it may: reports were dropped");
+    }
+    Ok(())
+}
+
+/// Whether it was not said lately.
+fn is_worth_saying(said: &mut Option<Instant>, now: Instant) -> bool {
+    let is_worth = said.is_none_or(|at| now >= at + SAID_EVERY);
+    if is_worth {
+        *said = Some(now);
+    }
+    is_worth
 }
 
 impl Outcome {

@@ -221,7 +221,7 @@ impl Core {
     fn hear(&mut self, now: Time, news: News, step: &mut Step, inputs: &mut Vec<Input>) {
         match news {
             News::Started { run } => inputs.push(Input::Report(Event::RunStarted { run })),
-            News::Usage { .. } | News::Told { .. } => {}
+            News::Usage { .. } | News::Told { .. } | News::Dropped { .. } => {}
             News::Progress { run, lines } => {
                 for line in lines {
                     match ProgressReport::parse_line(&line) {

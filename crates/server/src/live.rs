@@ -183,6 +183,9 @@ impl Live {
             if let News::Usage { run, usage } = heard {
                 self.replica.used(*run, *usage);
             }
+            if let News::Dropped { reports, bytes, .. } = heard {
+                self.replica.measures.dropped(*reports, *bytes);
+            }
         }
         let now = now.max(self.core.engine.state().now());
         let (asks, waiting): (Vec<_>, Vec<_>) =
@@ -264,7 +267,7 @@ impl Live {
         self.core.ledger = shown.ledger.clone();
         drop(shown);
         self.replica.set_trouble(Some(error.to_string()));
-        self.unheard = news.into_iter().filter(|news| !matches!(news, News::Usage { .. })).collect();
+        self.unheard = news.into_iter().filter(|news| !matches!(news, News::Usage { .. } | News::Dropped { .. })).collect();
         for waiting in waiting {
             let problem = Problem::new(503, "not-durable", format!("it could not be made durable: {error}"));
             waiting.send(Err(problem)).ok();

@@ -37,6 +37,8 @@ pub struct Measures {
     resizes: Count,
     interruptions: Family<Labels, Histogram, fn() -> Histogram>,
     deadline_misses: Count,
+    dropped_reports: Count,
+    unread_progress: Count,
     cycle: HistogramWithExemplars<Vec<(String, String)>>,
     queue_wait: Histogram,
 }
@@ -52,6 +54,8 @@ impl Default for Measures {
             resizes: Count::default(),
             interruptions: Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.01, 4.0, 10))),
             deadline_misses: Count::default(),
+            dropped_reports: Count::default(),
+            unread_progress: Count::default(),
             cycle: HistogramWithExemplars::new(exponential_buckets(1e-5, 4.0, 12)),
             queue_wait: Histogram::new(exponential_buckets(0.1, 4.0, 12)),
         }
@@ -66,6 +70,12 @@ impl Measures {
             let exemplar = vec![("decision".to_string(), decision.to_string())];
             self.cycle.observe(took.as_secs_f64(), Some(exemplar), None);
         }
+    }
+
+    /// What jobs reported beyond what they may.
+    pub(crate) fn dropped(&self, reports: u64, bytes: u64) {
+        self.dropped_reports.get_or_create(&Labels::new()).inc_by(reports);
+        self.unread_progress.get_or_create(&Labels::new()).inc_by(bytes);
     }
 
     /// Counts a fact; `before` is what was the case before it.
@@ -151,6 +161,8 @@ impl Measures {
             self.interruptions.clone(),
         );
         registry.register("deadline_misses", "jobs that ended after their deadline", self.deadline_misses.clone());
+        registry.register("dropped_reports", "reports of jobs beyond 10 a second", self.dropped_reports.clone());
+        registry.register("unread_progress_bytes", "bytes of progress beyond 1 MiB a second", self.unread_progress.clone());
         registry.register("schedule_cycle_duration_seconds", "time of a step with a decision", self.cycle.clone());
         registry.register("queue_wait_seconds", "time from waiting to launch", self.queue_wait.clone());
         Levels::of(shown).register(&mut registry);
