@@ -20,7 +20,11 @@ pub(crate) const TOKEN_VARIABLE: &str = "MOIRA_RUN_TOKEN";
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Assignment {
     pub(crate) run: Run,
+    /// Known to the run's own processes only.
     pub(crate) token: String,
+    /// By which the run's control groups differ from others; everyone can see it. Runs of before have their token there.
+    #[serde(default)]
+    pub(crate) group: Option<String>,
     pub(crate) command: Vec<String>,
     pub(crate) workdir: PathBuf,
     pub(crate) account: Option<Account>,

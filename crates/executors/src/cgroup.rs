@@ -21,8 +21,9 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    /// A group under the given means, with limits on processor time and memory; zero bytes is no limit.
-    pub(crate) fn below(means: &Enforcement, name: &str, cores: Option<f64>, memory: u64) -> Group {
+    /// A group under the given means, with limits on processor time and memory; zero bytes is no limit. Without limits it
+    /// is there all the same if it `tracks`: whatever a worker's processes do, they cannot leave it.
+    pub(crate) fn below(means: &Enforcement, name: &str, cores: Option<f64>, memory: u64, tracks: bool) -> Group {
         let quota = cores.map(|cores| (cores * PERIOD_MICROS).max(LEAST_QUOTA_MICROS) as u64);
         let mut parts = Vec::new();
         match means {
@@ -31,14 +32,15 @@ impl Group {
                 let mut files = Vec::new();
                 files.extend(quota.map(|quota| ("cpu.max", format!("{quota} {PERIOD_MICROS}"))));
                 files.extend((memory > 0).then(|| ("memory.max", memory.to_string())));
-                if !files.is_empty() {
+                if tracks || !files.is_empty() {
                     parts.push((base.join(name), files));
                 }
             }
             Enforcement::CgroupV1 { cpu, memory: memory_base } => {
-                if let Some(quota) = quota {
-                    let period = ("cpu.cfs_period_us", PERIOD_MICROS.to_string());
-                    parts.push((cpu.join(name), vec![period, ("cpu.cfs_quota_us", quota.to_string())]));
+                let period = || ("cpu.cfs_period_us", PERIOD_MICROS.to_string());
+                let files = quota.map(|quota| vec![period(), ("cpu.cfs_quota_us", quota.to_string())]);
+                if tracks || files.is_some() {
+                    parts.push((cpu.join(name), files.unwrap_or_default()));
                 }
                 if let (Some(base), true) = (memory_base, memory > 0) {
                     parts.push((base.join(name), vec![("memory.limit_in_bytes", memory.to_string())]));
@@ -143,7 +145,7 @@ mod tests {
     #[test]
     fn limits_are_written_as_each_version_wants_them() {
         let files = |means: Enforcement| {
-            let group = Group::below(&means, "g", Some(1.2), 64);
+            let group = Group::below(&means, "g", Some(1.2), 64, true);
             let line = |(dir, files): &(PathBuf, Vec<(&str, String)>)| {
                 let files: Vec<String> = files.iter().map(|(name, value)| format!("{name}={value}")).collect();
                 format!("{} {}", dir.display(), files.join(" "))
@@ -159,5 +161,17 @@ mod tests {
             ["/c/g cpu.cfs_period_us=100000 cpu.cfs_quota_us=120000", "/m/g memory.limit_in_bytes=64"]
         );
         assert!(files(Enforcement::Duty).is_empty());
+    }
+
+    #[test]
+    fn a_worker_without_limits_is_in_a_group_by_which_its_processes_are_found() {
+        let v1 = || Enforcement::CgroupV1 { cpu: "/c".into(), memory: Some("/m".into()) };
+        let v2 = || Enforcement::CgroupV2 { base: "/b".into(), limits_memory: true };
+        let dirs = |means: Enforcement, tracks| {
+            let group = Group::below(&means, "g", None, 0, tracks);
+            group.parts.iter().map(|(dir, files)| (dir.display().to_string(), files.len())).collect::<Vec<_>>()
+        };
+        assert_eq!((dirs(v1(), true), dirs(v2(), true)), (vec![("/c/g".into(), 0)], vec![("/b/g".into(), 0)]));
+        assert!(dirs(v1(), false).is_empty() && dirs(v2(), false).is_empty());
     }
 }

@@ -129,7 +129,7 @@ fn probe_v1() -> Result<Enforcement, String> {
 fn try_out(means: Enforcement) -> io::Result<Enforcement> {
     let name = format!("moira-probe-{}-{:?}", std::process::id(), std::thread::current().id());
     let name: String = name.chars().filter(|letter| letter.is_ascii_alphanumeric() || *letter == '-').collect();
-    let group = Group::below(&means, &name, Some(0.5), 1 << 30);
+    let group = Group::below(&means, &name, Some(0.5), 1 << 30, true);
     let made = group.make();
     group.remove();
     made.map(|()| means)

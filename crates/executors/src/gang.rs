@@ -56,8 +56,11 @@ pub(crate) fn hold(dir: &RunDir, assignment: &Assignment, bell: &Bell) -> Ending
 
 /// The control group of a worker; empty where other means are used.
 pub(crate) fn group_of(assignment: &Assignment, member: u32, worker: &WorkerAssignment) -> Group {
-    let name = format!("moira-{}-{}-{member}", name_of(assignment.run), &assignment.token);
-    Group::below(&assignment.enforcement, &name, worker.cores, worker.memory.get())
+    let unique = assignment.group.as_ref().unwrap_or(&assignment.token);
+    let name = format!("moira-{}-{unique}-{member}", name_of(assignment.run));
+    // A supervisor of before made groups for limits only, and workers that it starts must not look for others.
+    let tracks = assignment.group.is_some();
+    Group::below(&assignment.enforcement, &name, worker.cores, worker.memory.get(), tracks)
 }
 
 struct Gang<'a> {
@@ -408,7 +411,14 @@ impl<'a> Gang<'a> {
         groups.extend(self.workers.iter().map(|worker| worker.group.clone()));
         let leaders: Vec<Identity> = self.workers.iter().map(|worker| worker.identity).collect();
         let marks = [self.assignment.mark()];
-        let kin = Kin { supervisor: Some(own_pid()), marks: &marks, leaders: &leaders, groups: &groups };
+        let kin = Kin {
+            supervisor: Some(own_pid()),
+            owner: self.assignment.owner(),
+            marks: &marks,
+            leaders: &leaders,
+            seen: &[],
+            groups: &groups,
+        };
         let reap = || while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {};
         while !kin.sweep(SWEEP_PATIENCE, reap) {
             tracing::warn!(run = %self.assignment.run, "some process cannot be killed yet");

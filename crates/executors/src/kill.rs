@@ -14,11 +14,15 @@ use crate::process::{Identity, Process, descendants};
 pub(crate) struct Kin<'a> {
     /// The supervisor as long as it lives: whatever its descendants leave behind becomes its child.
     pub(crate) supervisor: Option<i32>,
+    /// The job's user.
+    pub(crate) owner: u32,
     /// Lines in the environment of all that did not clean theirs: the run's token, and the worker if it is only about
-    /// one.
+    /// one. Anyone can put them into the environment of a process, so they count for those of the job's user only.
     pub(crate) marks: &'a [String],
     /// Leaders of the workers' sessions.
     pub(crate) leaders: &'a [Identity],
+    /// Processes that were seen below the supervisor while it lived.
+    pub(crate) seen: &'a [Identity],
     pub(crate) groups: &'a [Group],
 }
 
@@ -27,6 +31,7 @@ impl Kin<'_> {
         let all = Process::all();
         let mut known: BTreeSet<i32> = self.groups.iter().flat_map(Group::members).collect();
         known.extend(all.iter().filter(|it| self.in_session(it, &all) || self.is_marked(it)).map(|it| it.identity.pid));
+        known.extend(all.iter().filter(|it| self.seen.contains(&it.identity)).map(|it| it.identity.pid));
         known.extend(self.supervisor);
         let family = descendants(&all, &known);
         known.extend(family);
@@ -58,7 +63,9 @@ impl Kin<'_> {
     }
 
     fn is_marked(&self, process: &Process) -> bool {
-        !self.marks.is_empty() && self.marks.iter().all(|mark| process.carries(mark))
+        !self.marks.is_empty()
+            && self.marks.iter().all(|mark| process.carries(mark))
+            && process.user() == Some(self.owner)
     }
 
     /// A session may outlive its leader. If another process has the leader's number now, the session is not ours.

@@ -25,7 +25,9 @@ use crate::news::{self, Listener};
 use crate::private::{PRIVATE_FILE, started_with};
 use crate::progress::Progress;
 use crate::roster::{FIRST_GANG, Member, Roster, Wish};
-use crate::run_dir::{RunDir, SUPERVISOR_LOG, StopNote, checkpoint_dir, make_checkpoint_dir, make_places};
+use crate::run_dir::{
+    RunDir, SUPERVISOR_LOG, StopNote, checkpoint_dir, make_checkpoint_dir, make_places, remove_ghosts,
+};
 use crate::watch::{Shared, Watch};
 use crate::{
     CpuLimit, Enforcement, Executor, ExecutorError, LaunchOrder, Machine, News, ResizeOrder, Sighting, Stage,
@@ -70,6 +72,7 @@ impl Local {
     ) -> Result<Local, ExecutorError> {
         make_places(data_dir)?;
         let data_dir = fs::canonicalize(data_dir).map_err(ExecutorError::file("find", data_dir))?;
+        remove_ghosts(&data_dir)?;
         let enforcement = Enforcement::choose(limit)?;
         tracing::info!(?enforcement, "processor time of virtual devices is limited by this means");
         let shared = Arc::new(Shared::default());
@@ -141,6 +144,7 @@ impl Local {
             gpus: self.gpus_of(&order.workers),
             supervisor: self.supervisor.clone(),
             order: order.clone(),
+            group: Some(new_token()?),
             token,
         })
     }
@@ -386,7 +390,7 @@ impl Executor for Local {
 
     fn survey(&mut self) -> Result<Vec<Sighting>, ExecutorError> {
         let sighting = |(run, dir): (Run, RunDir)| {
-            end_if_lost(&dir)?;
+            end_if_lost(&dir, &[])?;
             let stage = match dir.ending()? {
                 Some(ending) => Stage::Ended(ending),
                 None if dir.has_started() => Stage::Running,
@@ -414,6 +418,9 @@ impl Executor for Local {
         let (dir, settled) = (RunDir::of(&self.data_dir, run), RunDir::settled(&self.data_dir, run));
         if !dir.exists() {
             return Ok(());
+        }
+        if dir.is_ghost() {
+            return dir.remove();
         }
         if !dir.has_ended() {
             return Err(ExecutorError::NotEnded { run });

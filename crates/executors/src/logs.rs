@@ -112,8 +112,10 @@ impl Log {
                 None => {}
             }
         }
-        if let Some(dir) = self.path.parent() {
-            fs::create_dir_all(dir)?;
+        // Of the run's directory only this one is made again: a run that was put away must not come back for its last word.
+        match self.path.parent().map(fs::create_dir) {
+            Some(Err(error)) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
         }
         self.file = Some(OpenOptions::new().create(true).append(true).mode(0o600).open(&self.path)?);
         Ok(())

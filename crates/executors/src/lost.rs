@@ -7,7 +7,7 @@ use crate::assignment::Assignment;
 use crate::cgroup::Group;
 use crate::gang::group_of;
 use crate::kill::Kin;
-use crate::process::boot_id;
+use crate::process::{Identity, boot_id};
 use crate::run_dir::RunDir;
 use crate::{Ending, ExecutorError, Exit};
 
@@ -19,18 +19,25 @@ pub(crate) fn is_supervised(dir: &RunDir) -> Result<bool, ExecutorError> {
     Ok(dir.supervisor()?.is_some_and(|note| note.boot == boot_id() && note.identity.lives()))
 }
 
-/// If the run had a supervisor and it died: kills what is left of the run and writes down its end. True if so.
-pub(crate) fn end_if_lost(dir: &RunDir) -> Result<bool, ExecutorError> {
-    let Some(note) = dir.supervisor()? else { return Ok(false) };
-    if is_supervised(dir)? || dir.has_ended() {
+/// Whether the run had a supervisor and it died without writing down an end.
+pub(crate) fn is_lost(dir: &RunDir) -> Result<bool, ExecutorError> {
+    Ok(dir.supervisor()?.is_some() && !is_supervised(dir)? && !dir.has_ended())
+}
+
+/// If the run is lost: kills what is left of it and writes down its end. True if so. `seen` are processes that were below
+/// the supervisor while it lived.
+pub(crate) fn end_if_lost(dir: &RunDir, seen: &[Identity]) -> Result<bool, ExecutorError> {
+    if !is_lost(dir)? {
         return Ok(false);
     }
+    let Some(note) = dir.supervisor()? else { return Ok(false) };
     let Some(_lock) = dir.try_lock()? else { return Ok(false) };
     // It may have written down the end between our looking for it and its going.
     let Some(assignment) = dir.assignment()?.filter(|_| !dir.has_ended()) else { return Ok(false) };
     let groups = groups_of(dir, &assignment)?;
     if note.boot == boot_id() {
-        let kin = Kin { supervisor: None, marks: &[assignment.mark()], leaders: &dir.workers()?, groups: &groups };
+        let (owner, marks, leaders) = (assignment.owner(), [assignment.mark()], dir.workers()?);
+        let kin = Kin { supervisor: None, owner, marks: &marks, leaders: &leaders, seen, groups: &groups };
         if !kin.sweep(PATIENCE, || ()) {
             return Ok(false);
         }

@@ -22,6 +22,8 @@ pub(crate) struct Process {
     pub(crate) parent: i32,
     pub(crate) session: i32,
     pub(crate) is_dead: bool,
+    /// By a signal or by who traces it, until it is continued.
+    pub(crate) is_stopped: bool,
     /// Clock ticks on a processor: its own and those of children it has waited for.
     pub(crate) own_ticks: u64,
     pub(crate) waited_ticks: u64,
@@ -75,10 +77,19 @@ impl Process {
             .is_ok_and(|environment| environment.split(|&byte| byte == 0).any(|entry| entry == line.as_bytes()))
     }
 
+    /// The user who started it. A program that is run with another's rights has its own user here all the same.
+    pub(crate) fn user(&self) -> Option<u32> {
+        self.status("Uid:")?.split_whitespace().next()?.parse().ok()
+    }
+
+    fn status(&self, name: &str) -> Option<String> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.identity.pid)).ok()?;
+        status.lines().find_map(|line| line.strip_prefix(name)).map(str::to_string)
+    }
+
     /// Whether it has a handler of its own for the signal.
     pub(crate) fn catches(&self, signal: Signal) -> bool {
-        let Ok(status) = fs::read_to_string(format!("/proc/{}/status", self.identity.pid)) else { return false };
-        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+        let caught = self.status("SigCgt:");
         let mask = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
         mask >> (signal.as_raw() - 1) & 1 == 1
     }
@@ -149,6 +160,7 @@ fn parse(pid: i32, stat: &str) -> Option<Process> {
         parent: fields.get(1)?.parse().ok()?,
         session: fields.get(3)?.parse().ok()?,
         is_dead: matches!(*fields.first()?, "Z" | "X"),
+        is_stopped: matches!(*fields.first()?, "T" | "t"),
         own_ticks: number(11)? + number(12)?,
         waited_ticks: number(13)? + number(14)?,
         resident_pages: number(21)?,

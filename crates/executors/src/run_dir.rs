@@ -92,6 +92,15 @@ impl RunDir {
         Ok(found)
     }
 
+    /// Whether it is only the beginning of a launch that nobody finished: no supervisor was ever started on it.
+    pub(crate) fn is_ghost(&self) -> bool {
+        !["run.json", "supervisor.json", "exit.json"].iter().any(|name| self.file(name).exists())
+    }
+
+    pub(crate) fn remove(&self) -> Result<(), ExecutorError> {
+        fs::remove_dir_all(&self.path).map_err(ExecutorError::file("remove", &self.path))
+    }
+
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -333,7 +342,6 @@ fn replace<T: Serialize>(path: &Path, value: &T, durable: bool) -> Result<(), Ex
     let bytes =
         serde_json::to_vec(value).map_err(|source| ExecutorError::Malformed { path: path.to_path_buf(), source })?;
     let parent = path.parent().unwrap_or(Path::new("."));
-    make_dir(parent, passage())?;
     let mut fresh = path.as_os_str().to_os_string();
     fresh.push(format!(".{}.tmp", std::process::id()));
     let fresh = PathBuf::from(fresh);
@@ -362,6 +370,20 @@ pub(crate) fn make_places(data_dir: &Path) -> Result<(), ExecutorError> {
         for run in fs::read_dir(&place).map_err(ExecutorError::file("list", &place))?.flatten() {
             let log = run.path().join(SUPERVISOR_LOG);
             tighten(&log, PRIVATE_FILE).map_err(ExecutorError::file("close to others", &log))?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes what launches left behind that were cut short. Only at the start: later one may just be under way.
+pub(crate) fn remove_ghosts(data_dir: &Path) -> Result<(), ExecutorError> {
+    let runs = data_dir.join("runs");
+    for entry in fs::read_dir(&runs).map_err(ExecutorError::file("list", &runs))?.flatten() {
+        let is_run = entry.file_name().to_str().and_then(run_named).is_some();
+        let dir = RunDir::at(&entry.path());
+        if is_run && entry.file_type().is_ok_and(|kind| kind.is_dir()) && dir.is_ghost() {
+            tracing::info!(dir = %dir.path().display(), "a launch that was cut short is removed");
+            dir.remove()?;
         }
     }
     Ok(())

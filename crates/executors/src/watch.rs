@@ -1,8 +1,8 @@
 //! The thread that looks after all runs on behalf of the service: at once where a supervisor sends word, and at every run
 //! once a second in case it did not.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::Child;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,17 +11,22 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use cluster::Run;
+use rustix::process::Signal;
 
-use crate::lost::{end_if_lost, end_if_never_held};
-use crate::news::Listener;
+use crate::lost::{end_if_lost, end_if_never_held, is_lost};
+use crate::news::{self, Listener};
+use crate::process::{Identity, Process, below};
 use crate::progress::{Dropped, Progress};
 use crate::roster::Outcome;
 use crate::run_dir::RunDir;
-use crate::{ExecutorError, News, Usage};
+use crate::{Enforcement, ExecutorError, News, Usage};
 
 const ROUND: Duration = Duration::from_secs(1);
 /// How often the log says the same of one run's progress file: a job must not be able to fill it.
 const SAID_EVERY: Duration = Duration::from_secs(60);
+
+/// A supervisor that is found stopped so many times in a row, in spite of being continued, is killed if its run is to end.
+const STOPPED_TOO_OFTEN: u32 = 3;
 
 /// What the executor and its watch share.
 #[derive(Debug, Default)]
@@ -31,6 +36,8 @@ pub(crate) struct Shared {
     /// The gangs of which the service wants to hear what became of them. Of others it is not told: what it asked for
     /// before it restarted may be on its record already.
     awaited: Mutex<BTreeMap<Run, u32>>,
+    /// Runs that were lost and are just being ended.
+    lost: Mutex<BTreeSet<Run>>,
 }
 
 impl Shared {
@@ -49,6 +56,27 @@ impl Shared {
 
     fn forget(&self, run: Run) {
         self.awaited.lock().unwrap_or_else(PoisonError::into_inner).remove(&run);
+    }
+
+    /// Ends a run whose supervisor was lost, in a thread of its own: what is left of it may take long to die, and others
+    /// must not wait for that.
+    fn end_lost(self: &Arc<Shared>, run: Run, dir: &RunDir, seen: Vec<Identity>) -> Result<(), ExecutorError> {
+        if !self.lost.lock().unwrap_or_else(PoisonError::into_inner).insert(run) {
+            return Ok(());
+        }
+        let (shared, dir) = (self.clone(), dir.clone());
+        let end = move || {
+            if let Err(error) = end_if_lost(&dir, &seen) {
+                tracing::warn!(%run, %error, "cannot end a run whose supervisor was lost");
+            }
+            shared.lost.lock().unwrap_or_else(PoisonError::into_inner).remove(&run);
+            news::tell(dir.data_dir(), run, "lost");
+        };
+        let spawned = std::thread::Builder::new().name("lost".into()).spawn(end);
+        spawned.map(drop).map_err(|source| {
+            self.lost.lock().unwrap_or_else(PoisonError::into_inner).remove(&run);
+            ExecutorError::system("start a thread that ends a run")(source)
+        })
     }
 
     /// The runs whose supervisor has ended.
@@ -80,6 +108,12 @@ pub(crate) struct Known {
     dropped_said: Option<Instant>,
     fault_said: Option<Instant>,
     usage: Option<Usage>,
+    /// Whether control groups know the run's processes.
+    is_grouped: bool,
+    /// Else: the processes that were below its supervisor when it was last looked at.
+    seen: Vec<Identity>,
+    /// How many times in a row the supervisor was found stopped.
+    stopped: u32,
 }
 
 impl Known {
@@ -95,6 +129,9 @@ impl Known {
             dropped_said: None,
             fault_said: None,
             usage: None,
+            is_grouped: !matches!(assignment.enforcement, Enforcement::Duty | Enforcement::None),
+            seen: Vec::new(),
+            stopped: 0,
         }))
     }
 }
@@ -146,7 +183,7 @@ impl Watch {
         let runs = RunDir::all(&self.data_dir)?;
         self.known.retain(|run, _| runs.iter().any(|(other, _)| other == run));
         for (run, dir) in &runs {
-            let looked = end_if_lost(dir).map_err(Trouble::from).and_then(|_| self.look(*run, dir));
+            let looked = self.tend(*run, dir).map_err(Trouble::from).and_then(|()| self.look(*run, dir));
             match looked {
                 Err(Trouble::Failed(error)) => tracing::warn!(%run, %error, "cannot look after a run"),
                 Err(Trouble::Deaf) => return Err(Trouble::Deaf),
@@ -154,6 +191,33 @@ impl Watch {
             }
         }
         Ok(())
+    }
+
+    /// Sees to the supervisor of a run: one that died has left the run to be ended, and one that is stopped does not hear
+    /// that it should end it.
+    fn tend(&mut self, run: Run, dir: &RunDir) -> Result<(), ExecutorError> {
+        let Some(known) = self.known.get_mut(&run).filter(|known| !known.has_ended) else { return Ok(()) };
+        if is_lost(dir)? {
+            return self.shared.end_lost(run, dir, known.seen.clone());
+        }
+        let Some(supervisor) = dir.supervisor()?.map(|note| note.identity) else { return Ok(()) };
+        let Some(process) = Process::read(supervisor.pid).filter(|it| it.identity == supervisor) else { return Ok(()) };
+        if !known.is_grouped {
+            known.seen = below(supervisor.pid).iter().map(|process| process.identity).collect();
+        }
+        known.stopped = if process.is_stopped { known.stopped + 1 } else { 0 };
+        let signal = match known.stopped {
+            0 => return Ok(()),
+            STOPPED_TOO_OFTEN.. if dir.stop_note()?.is_some() => {
+                tracing::warn!(%run, "a supervisor does not react and is killed: its run was told to end");
+                Signal::KILL
+            }
+            _ => {
+                tracing::warn!(%run, "a supervisor was stopped and is continued");
+                Signal::CONT
+            }
+        };
+        supervisor.signal(signal).map(drop).map_err(|source| ExecutorError::Wake { run, source })
     }
 
     /// Tells what is new of a run. An end comes last: by then its progress and its start have been told.

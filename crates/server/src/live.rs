@@ -267,7 +267,8 @@ impl Live {
         self.core.ledger = shown.ledger.clone();
         drop(shown);
         self.replica.set_trouble(Some(error.to_string()));
-        self.unheard = news.into_iter().filter(|news| !matches!(news, News::Usage { .. } | News::Dropped { .. })).collect();
+        self.unheard =
+            news.into_iter().filter(|news| !matches!(news, News::Usage { .. } | News::Dropped { .. })).collect();
         for waiting in waiting {
             let problem = Problem::new(503, "not-durable", format!("it could not be made durable: {error}"));
             waiting.send(Err(problem)).ok();

@@ -162,7 +162,11 @@ impl Measures {
         );
         registry.register("deadline_misses", "jobs that ended after their deadline", self.deadline_misses.clone());
         registry.register("dropped_reports", "reports of jobs beyond 10 a second", self.dropped_reports.clone());
-        registry.register("unread_progress_bytes", "bytes of progress beyond 1 MiB a second", self.unread_progress.clone());
+        registry.register(
+            "unread_progress_bytes",
+            "bytes of progress beyond 1 MiB a second",
+            self.unread_progress.clone(),
+        );
         registry.register("schedule_cycle_duration_seconds", "time of a step with a decision", self.cycle.clone());
         registry.register("queue_wait_seconds", "time from waiting to launch", self.queue_wait.clone());
         Levels::of(shown).register(&mut registry);

@@ -224,7 +224,8 @@ fn kill(worker: &Worker, assignment: &Assignment) -> bool {
     }
     let marks = [assignment.mark(), format!("{MEMBER_VARIABLE}={}", worker.member)];
     let groups = std::slice::from_ref(&worker.group);
-    let kin = Kin { supervisor: None, marks: &marks, leaders: &[worker.identity], groups };
+    let leaders = [worker.identity];
+    let kin = Kin { supervisor: None, owner: assignment.owner(), marks: &marks, leaders: &leaders, seen: &[], groups };
     let living = kin.living();
     for process in &living {
         if let Err(error) = process.signal(Signal::KILL) {

@@ -259,6 +259,136 @@ fn a_run_whose_supervisor_is_killed_ends_and_leaves_nothing() {
 }
 
 #[test]
+fn whoever_hides_is_found_without_control_groups_when_the_supervisor_is_killed() {
+    let mut bench = Bench::new();
+    let pid = bench.data.path().join("pid");
+    let script = "setsid env -i sh -c 'echo $$ > PID; exec sleep 60' &
+        while :; do echo '{}' >> $MOIRA_PROGRESS_FILE; sleep 0.1; done";
+    bench.start(&gang(&script.replace("PID", pid.to_str().unwrap()), 1));
+    let hidden = bench.appears(&pid);
+    // Progress is told after a look at the run's processes: the third time that look was after the child hid.
+    bench.news.try_iter().for_each(drop);
+    for _ in 0..3 {
+        bench.wait_for("progress", |news| matches!(news, News::Progress { .. }).then_some(()));
+    }
+    kill_process(bench.supervisor(), Signal::KILL).unwrap();
+    assert_eq!(bench.ending().trouble.as_deref(), Some("its supervisor was lost"));
+    assert!(!lives(&hidden));
+}
+
+#[test]
+fn a_stopped_supervisor_does_not_keep_a_run_from_ending() {
+    let mut bench = Bench::new();
+    bench.start(&gang("exec sleep 60", 1));
+    kill_process(bench.supervisor(), Signal::STOP).unwrap();
+    bench.local().stop(RUN, Span::from_secs(5)).unwrap();
+    let ending = bench.ending();
+    assert_eq!((ending.told_to_stop, ending.exits), (true, vec![TERMINATED]));
+}
+
+#[test]
+fn a_supervisor_that_is_stopped_again_and_again_is_killed_if_its_run_is_to_end() {
+    let mut bench = Bench::new();
+    bench.start(&gang("exec sleep 60", 1));
+    let supervisor = bench.supervisor();
+    kill_process(supervisor, Signal::STOP).unwrap();
+    let over = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let done = over.clone();
+    let hostile = std::thread::spawn(move || {
+        while !done.load(std::sync::atomic::Ordering::Relaxed) && kill_process(supervisor, Signal::STOP).is_ok() {}
+    });
+    bench.local().stop(RUN, Span::ZERO).unwrap();
+    assert!(bench.ending().told_to_stop);
+    over.store(true, std::sync::atomic::Ordering::Relaxed);
+    hostile.join().unwrap();
+    assert!(bench.processes().is_empty());
+}
+
+#[test]
+fn a_launch_that_was_cut_short_leaves_no_directory() {
+    let mut bench = Bench::new();
+    let dir = bench.data.path().join("runs/7.0");
+    let half = |dir: &Path| fs::create_dir_all(dir.join("logs")).unwrap();
+    half(&dir);
+    bench.local().settle(RUN).unwrap();
+    assert!(!dir.exists(), "when the run is settled");
+    bench.crash();
+    half(&dir);
+    bench.restart();
+    assert!(!dir.exists(), "when the service starts");
+}
+
+#[test]
+fn what_a_job_puts_in_place_of_its_progress_file_holds_nothing_up() {
+    let tricks = [
+        "mkfifo $MOIRA_PROGRESS_FILE",
+        "ln -s /etc/shadow $MOIRA_PROGRESS_FILE",
+        "ln -s /dev/zero $MOIRA_PROGRESS_FILE",
+        "mkdir $MOIRA_PROGRESS_FILE",
+        "truncate -s 1T $MOIRA_PROGRESS_FILE",
+    ];
+    for trick in tricks {
+        let mut bench = Bench::new();
+        let ending = bench.run(&gang(&format!("rm $MOIRA_PROGRESS_FILE; {trick} && sleep 1.5; exit 3"), 1));
+        assert_eq!(ending.exit_code(), Some(3), "{trick}");
+        assert!(bench.local().last_words(RUN).unwrap().is_empty(), "{trick}");
+    }
+}
+
+#[test]
+fn of_200_000_reports_the_last_is_heard_and_the_others_are_counted() {
+    let mut bench = Bench::new();
+    bench.local().launch(&gang("seq 200000 >> $MOIRA_PROGRESS_FILE", 1)).unwrap();
+    let (mut heard, mut dropped) = (Vec::new(), 0);
+    bench.wait_for("the end", |news| match news {
+        News::Progress { lines, .. } => {
+            heard.extend(lines);
+            None
+        }
+        News::Dropped { reports, .. } => {
+            dropped += reports;
+            None
+        }
+        News::Ended { .. } => Some(()),
+        _ => None,
+    });
+    assert_eq!(heard.last().map(String::as_str), Some("200000"));
+    // The last MiB holds about 150,000 of them.
+    assert!(dropped > 100_000 && heard.len() < 1_000, "{dropped} dropped, {} heard", heard.len());
+}
+
+#[test]
+fn the_mark_of_a_run_is_not_in_the_name_of_its_control_group() {
+    let mut bench = Bench::with(CpuLimit::Auto);
+    if *bench.local().enforcement() == Enforcement::Duty {
+        return say("there are no control groups");
+    }
+    bench.run(&gang("echo $MOIRA_RUN_TOKEN; cat /proc/self/cgroup", 1));
+    let said = bench.log(0);
+    let token = said.lines().next().unwrap();
+    assert_eq!((token.len(), said.matches(token).count()), (32, 1), "{said}");
+    assert!(said.contains("/moira-7.0-"), "also a worker without limits has a group: {said}");
+}
+
+#[test]
+fn a_process_of_another_user_does_not_keep_a_run_from_ending() {
+    if !geteuid().is_root() {
+        return;
+    }
+    let mut bench = Bench::new();
+    bench.start(&gang("exec sleep 60", 1));
+    let run: serde_json::Value = serde_json::from_slice(&fs::read(bench.file("run.json")).unwrap()).unwrap();
+    let mut stranger = Command::new("sleep");
+    stranger.arg("60").env("MOIRA_RUN_TOKEN", run["token"].as_str().unwrap()).current_dir("/");
+    let mut stranger = std::os::unix::process::CommandExt::uid(&mut stranger, 65534).spawn().unwrap();
+    bench.local().stop(RUN, Span::ZERO).unwrap();
+    bench.ending();
+    assert!(stranger.try_wait().unwrap().is_none(), "it is none of the run's processes");
+    stranger.kill().unwrap();
+    stranger.wait().unwrap();
+}
+
+#[test]
 fn a_run_outlives_the_service_and_is_found_again() {
     let mut bench = Bench::new();
     let go = bench.data.path().join("go");
