@@ -24,6 +24,11 @@ pub enum ExecutorError {
     NotEnded { run: Run },
     #[error("cannot {doing}")]
     System { doing: &'static str, source: io::Error },
+    #[error(
+        "GPU {device} is used by another service, process {pid} with the data directory {}",
+        data_dir.display()
+    )]
+    DeviceInUse { device: String, pid: i32, data_dir: PathBuf },
     #[error("cannot limit cpu time: {reason}")]
     CpuLimit { reason: String },
 }

@@ -16,6 +16,7 @@ mod assignment;
 mod bell;
 mod cgroup;
 mod descriptors;
+mod device_locks;
 mod duty;
 mod ending;
 mod enforcement;

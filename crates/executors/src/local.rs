@@ -19,6 +19,7 @@ use perf::Tuning;
 use rustix::process::Signal;
 
 use crate::assignment::{Assignment, WorkerAssignment, new_token};
+use crate::device_locks::DeviceLocks;
 use crate::environment::{Part, Surroundings, environment};
 use crate::lost::{end_if_lost, end_if_never_held, is_supervised};
 use crate::news::{self, Listener};
@@ -49,6 +50,8 @@ pub struct Local {
     ports: VecDeque<u16>,
     shared: Arc<Shared>,
     watch: Option<JoinHandle<()>>,
+    /// As long as this service lives, no other gives out the same GPUs.
+    _locks: DeviceLocks,
 }
 
 impl Local {
@@ -72,6 +75,7 @@ impl Local {
     ) -> Result<Local, ExecutorError> {
         make_places(data_dir)?;
         let data_dir = fs::canonicalize(data_dir).map_err(ExecutorError::file("find", data_dir))?;
+        let locks = DeviceLocks::take(&machine.uuids(), &data_dir)?;
         remove_ghosts(&data_dir)?;
         let enforcement = Enforcement::choose(limit)?;
         tracing::info!(?enforcement, "processor time of virtual devices is limited by this means");
@@ -95,6 +99,7 @@ impl Local {
             ports: VecDeque::new(),
             shared,
             watch: Some(spawned.map_err(ExecutorError::system("start the thread that watches runs"))?),
+            _locks: locks,
         })
     }
 

@@ -167,6 +167,17 @@ impl Machine {
         }
     }
 
+    /// What the driver calls its devices, all of them.
+    pub(crate) fn uuids(&self) -> Vec<&str> {
+        let devices = self.nodes.iter().flat_map(|node| &node.devices);
+        devices
+            .filter_map(|device| match device {
+                Device::Nvidia { uuid } => Some(uuid.as_str()),
+                Device::Virtual { .. } => None,
+            })
+            .collect()
+    }
+
     /// Kind and index, such as `a100:1`.
     pub(crate) fn device_name(&self, node: NodeId, device: u8) -> Option<String> {
         self.device(node, device)?;

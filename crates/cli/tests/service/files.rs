@@ -1,7 +1,9 @@
 //! What another user of the machine, or a hostile job, can do with the service's files and processes: nothing.
 
 use std::fs::{self, Permissions};
+use std::io::{Read, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -74,6 +76,43 @@ fn a_directory_of_something_else_is_refused_and_stays_as_it_is() {
     assert!(!output.status.success() && said.contains("thesis.tex"), "{said}");
     let left: Vec<_> = fs::read_dir(folder.path()).unwrap().flatten().map(|entry| entry.file_name()).collect();
     assert_eq!((left, mode(folder.path())), (vec!["thesis.tex".into()], 0o755));
+}
+
+#[test]
+fn a_job_that_misuses_its_progress_file_keeps_nobody_from_being_heard() {
+    let service = Service::start(FOUR_DEVICES);
+    let tricks = ["mkfifo $0", "ln -s /dev/zero $0", "truncate -s 1T $0"];
+    for trick in tricks {
+        let script = format!("rm $MOIRA_PROGRESS_FILE; exec sh -c '{trick}; sleep 600' $MOIRA_PROGRESS_FILE");
+        service.until(&service.submit(&["--", "sh", "-c", &script]), "running");
+    }
+    let flood = "yes '{\"steps\": 1}' | head -n 200000 >> $MOIRA_PROGRESS_FILE";
+    let last = "echo '{\"steps\": 7}' >> $MOIRA_PROGRESS_FILE";
+    let honest = service.submit(&["--", "sh", "-c", &format!("{flood}; {last}; sleep 600")]);
+    service.until_it(&honest, "heard", |job| job["progress"]["steps"] == 7);
+    let count = |name: &str| {
+        let metrics = metrics(&service);
+        let value = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse::<u64>().ok());
+        value.unwrap_or_else(|| panic!("{name} is not in\n{metrics}"))
+    };
+    assert!(count("moira_dropped_reports_total") > 10_000);
+    assert!(count("moira_unread_progress_bytes_total") > 1 << 30);
+    assert!(service.log().contains("reports were dropped") && service.log().contains("cannot be read"));
+    // They end like any other.
+    for job in service.get("/v1/jobs").body["jobs"].as_array().unwrap() {
+        let id = job["id"].as_str().unwrap();
+        service.json(&["cancel", "-o", "json", id]);
+        service.until(id, "cancelled");
+    }
+}
+
+/// All numbers the service tells of itself, as text.
+fn metrics(service: &Service) -> String {
+    let mut stream = UnixStream::connect(service.socket()).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: moira\r\nConnection: close\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
 }
 
 fn is_root() -> bool {
