@@ -62,6 +62,11 @@ impl Assignment {
         self.account.as_ref().map_or_else(|| geteuid().as_raw(), |account| account.uid)
     }
 
+    /// Whether each worker is in a control group. Those of before were only if they had limits.
+    pub(crate) fn has_groups(&self) -> bool {
+        self.group.is_some() && !matches!(self.enforcement, Enforcement::Duty | Enforcement::None)
+    }
+
     /// The line in the environment of every process of this run.
     pub(crate) fn mark(&self) -> String {
         format!("{TOKEN_VARIABLE}={}", self.token)

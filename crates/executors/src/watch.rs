@@ -19,7 +19,7 @@ use crate::process::{Identity, Process, below};
 use crate::progress::{Dropped, Progress};
 use crate::roster::Outcome;
 use crate::run_dir::RunDir;
-use crate::{Enforcement, ExecutorError, News, Usage};
+use crate::{ExecutorError, News, Usage};
 
 const ROUND: Duration = Duration::from_secs(1);
 /// How often the log says the same of one run's progress file: a job must not be able to fill it.
@@ -129,7 +129,7 @@ impl Known {
             dropped_said: None,
             fault_said: None,
             usage: None,
-            is_grouped: !matches!(assignment.enforcement, Enforcement::Duty | Enforcement::None),
+            is_grouped: assignment.has_groups(),
             seen: Vec::new(),
             stopped: 0,
         }))

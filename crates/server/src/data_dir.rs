@@ -17,8 +17,9 @@ pub fn journal_path(data_dir: &Path) -> PathBuf {
 
 /// What may lie in a data directory before its journal exists: what people put there, what a service makes that is killed
 /// at its first start, and what stays if somebody removes the journal.
-const OURS: [&str; 15] = [
+const OURS: [&str; 16] = [
     "moira.toml",
+    "log",
     "moira.sock",
     "news.sock",
     "journal.db",

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use cluster::Time;
 use engine::{Engine, Event, Input, State};
-use executors::{Local, keep_files_private};
+use executors::Local;
 use journal::{Entry, Journal, JournalError, Reader};
 use policies::PolicyConfig;
 
@@ -45,7 +45,6 @@ impl Service {
     /// Takes up where the journal ends, or begins one. `supervisor` is the command that watches over a run.
     pub fn open(settings: Settings, supervisor: Vec<OsString>) -> Result<Service, ServerError> {
         let Settings { data_dir, config, machine } = settings;
-        keep_files_private();
         make_data_dir(&data_dir)?;
         let path = journal_path(&data_dir);
         let (mut journal, opened) = Journal::open(&path)?;

@@ -117,8 +117,7 @@ impl OldSupervisor {
         held["identity"] = identity.clone();
         held["boot"] = json!(fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap().trim());
         fs::write(&note, held.to_string()).unwrap();
-        let workers: Vec<Value> =
-            serde_json::from_str(&fs::read_to_string(dir.join("workers.json")).unwrap()).unwrap();
+        let workers: Vec<Value> = serde_json::from_str(&fs::read_to_string(dir.join("workers.json")).unwrap()).unwrap();
         let workers = vec![identity; workers.len()];
         fs::write(dir.join("workers.json"), json!(workers).to_string()).unwrap();
         OldSupervisor { dir, process, child }
