@@ -52,6 +52,8 @@ class Service:
         self._binary = binary
         # The path of a socket may have about a hundred bytes, which pytest's own folders exceed.
         self.data_dir = Path(tempfile.mkdtemp(prefix="moira-"))
+        # Beside it: a service begins in an empty directory, its configuration aside.
+        self._log = self.data_dir.with_suffix(".log")
         self.port = _free_port()
         (self.data_dir / "moira.toml").write_text(
             f'listen = ["127.0.0.1:{self.port}"]\ngrace = "60s"\n{configuration}\n{accelerators}\n'
@@ -64,7 +66,7 @@ class Service:
         return f"unix:{self.data_dir}/moira.sock"
 
     def start(self) -> Service:
-        with (self.data_dir / "log").open("ab") as log:
+        with self._log.open("ab") as log:
             command = [str(self._binary), "serve", "--data-dir", str(self.data_dir)]
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
         self.until(self._is_up, "the service is up")
@@ -73,12 +75,18 @@ class Service:
     def _is_up(self) -> bool:
         assert self._process is not None
         if self._process.poll() is not None:
-            raise AssertionError(f"the service has left:\n{(self.data_dir / 'log').read_text()}")
+            raise AssertionError(f"the service has left:\n{self._log.read_text()}")
         try:
             self.client.jobs(limit=1)
         except ServiceUnavailable:
             return False
         return True
+
+    def moira(self, *words: str) -> str:
+        """What a command about this service prints."""
+        environment = {**os.environ, "MOIRA_SERVER": self.address}
+        done = subprocess.run([str(self._binary), *words], env=environment, check=True, capture_output=True, text=True)
+        return done.stdout
 
     def leave(self) -> None:
         """The service goes; its jobs stay."""
@@ -96,6 +104,7 @@ class Service:
                 self.client.wait(job.id, PATIENCE)
         self.leave()
         shutil.rmtree(self.data_dir)
+        self._log.unlink()
 
     def submit_python(self, script: str, *arguments: str, **options: Any) -> JobHandle:
         """A job of a script that finds this package and the interpreter of the tests."""

@@ -293,11 +293,39 @@ def test_the_same_key_is_one_job(service: Service) -> None:
     assert service.client.submit("true", name="once").id != first.id
 
 
-def test_a_port_is_as_good_as_a_socket(service: Service) -> None:
+def test_a_port_is_as_good_as_a_socket_with_a_token(
+    service: Service, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     client = Client(f"http://127.0.0.1:{service.port}")
+    with pytest.raises(Problem, match="a token is needed"):
+        client.submit("echo nobody")
+    token = tmp_path / "token"
+    service.moira("token", "create", "--file", str(token))
+    monkeypatch.setenv("MOIRA_TOKEN_FILE", str(token))
+    monkeypatch.setenv("MOIRA_DATA_DIR", str(service.data_dir))
     job = client.submit("echo by port")
     assert job.wait(PATIENCE).succeeded
     assert list(job.logs()) == ["by port"]
+    token.chmod(0o644)
+    with pytest.raises(MoiraError, match="chmod 600"):
+        client.jobs()
+    token.chmod(0o600)
+    with pytest.raises(MoiraError, match="it is not this machine"):
+        Client("http://example.org:80").jobs()
+
+
+def test_a_job_reports_over_the_port_by_the_token_of_its_run(service: Service) -> None:
+    script = '''
+import os, urllib.request
+url = f"{os.environ['MOIRA_SERVER_URL']}/v1/jobs/{os.environ['MOIRA_JOB_ID']}/progress"
+headers = {"content-type": "application/json"}
+headers["authorization"] = "Bearer " + open(os.environ["MOIRA_TOKEN_FILE"]).read()
+request = urllib.request.Request(url, data=b'{"steps": 12}', headers=headers)
+print(urllib.request.urlopen(request).status)
+'''
+    job = service.submit_python(script)
+    assert job.wait(PATIENCE).succeeded, service.log_of(job)
+    assert job.view().progress.steps == 12
 
 
 def test_coroutines_do_the_same(service: Service) -> None:

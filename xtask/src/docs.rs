@@ -1,4 +1,4 @@
-//! Pages generated from the code: one for each policy, from the header of its file.
+//! Pages generated from the code: one for each policy, from the header of its file, and the table of who may do what.
 
 use std::fmt::Write;
 use std::fs;
@@ -10,12 +10,12 @@ use policies::{Entry, POLICIES};
 use crate::say;
 
 pub(crate) fn run(root: &Path, check: bool) -> Result<()> {
-    let folder = root.join("docs/policies");
-    fs::create_dir_all(&folder)?;
-    let pages = POLICIES.iter().map(|entry| (format!("{}.md", entry.name), page(entry)));
+    fs::create_dir_all(root.join("docs/policies"))?;
+    let pages = POLICIES.iter().map(|entry| (format!("policies/{}.md", entry.name), page(entry)));
+    let others = [("policies/README.md".to_string(), index()), ("access.md".to_string(), server::access::markdown())];
     let mut stale = Vec::new();
-    for (name, text) in pages.chain([("README.md".to_string(), index())]) {
-        let path = folder.join(&name);
+    for (name, text) in pages.chain(others) {
+        let path = root.join("docs").join(&name);
         if fs::read_to_string(&path).unwrap_or_default() != text {
             stale.push(name);
             if !check {
@@ -26,7 +26,7 @@ pub(crate) fn run(root: &Path, check: bool) -> Result<()> {
     if check && !stale.is_empty() {
         bail!("not up to date: {}; run `cargo xtask docs`", stale.join(", "));
     }
-    say(&format!("{} pages, {} of them new", POLICIES.len() + 1, stale.len()));
+    say(&format!("{} pages, {} of them new", POLICIES.len() + 2, stale.len()));
     Ok(())
 }
 

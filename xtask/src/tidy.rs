@@ -44,7 +44,7 @@ const MAY_USE: [(&str, &[&str]); 17] = [
             "server",
         ],
     ),
-    ("xtask", &["cluster", "perf", "policies", "engine", "world", "report", "trace", "sim", "solver"]),
+    ("xtask", &["cluster", "perf", "policies", "engine", "world", "report", "trace", "sim", "solver", "server"]),
 ];
 
 const PURE: [&str; 9] = ["cluster", "perf", "solver", "plan", "policies", "engine", "world", "report", "page"];

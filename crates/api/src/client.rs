@@ -3,6 +3,7 @@
 
 mod address;
 mod connection;
+mod credentials;
 mod stream;
 
 use std::path::{Path, PathBuf};
@@ -12,6 +13,7 @@ use hyper::Method;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::access::{NewToken, TokenPage, TokenRequest, TokenView};
 use crate::error::Error;
 use crate::id::JobId;
 use crate::problem::Problem;
@@ -24,6 +26,7 @@ use crate::view::{
 
 use address::Address;
 use connection::{Ask, Connection, Reply};
+use credentials::{Credentials, UserConfig};
 
 pub use address::{default_data_dir, socket_in};
 pub use stream::{Events, Logs};
@@ -76,23 +79,29 @@ pub enum NodeChange {
 }
 
 impl Client {
-    /// The service that `MOIRA_SERVER` names, or the one of `MOIRA_DATA_DIR`, or this user's own.
+    /// The service that `MOIRA_SERVER` names, or the one of `MOIRA_DATA_DIR`, or of the user's configuration, or this
+    /// user's own. Over the network it is shown the token in `MOIRA_TOKEN_FILE`, or the one that the configuration names.
     pub fn find() -> Result<Client, Error> {
-        Address::find(|name| std::env::var_os(name)).map(Client::new)
+        let variable = |name: &str| std::env::var_os(name);
+        let config = UserConfig::read(variable)?;
+        let address = Address::find(config.server.as_deref(), variable)?;
+        Client::new(address, config)
     }
 
-    /// The service at `unix:/path/to/moira.sock` or `http://127.0.0.1:PORT`.
+    /// The service at `unix:/path/to/moira.sock` or `http://127.0.0.1:PORT`, with the same token.
     pub fn at(address: &str) -> Result<Client, Error> {
-        Address::parse(address).map(Client::new)
+        let config = UserConfig::read(|name| std::env::var_os(name))?;
+        Client::new(Address::parse(address)?, config)
     }
 
     /// The service whose data is in this folder.
     pub fn in_data_dir(folder: &Path) -> Client {
-        Client::new(Address::Unix(socket_in(folder)))
+        Client { connection: Connection::new(Address::Unix(socket_in(folder)), Credentials::default()) }
     }
 
-    fn new(address: Address) -> Client {
-        Client { connection: Connection::new(address) }
+    fn new(address: Address, config: UserConfig) -> Result<Client, Error> {
+        let credentials = Credentials::find(config, |name| std::env::var_os(name))?;
+        Ok(Client { connection: Connection::new(address, credentials) })
     }
 
     pub fn address(&self) -> String {
@@ -212,6 +221,19 @@ impl Client {
 
     pub async fn config(&self) -> Result<ConfigView, Error> {
         self.get("/v1/config".into()).await
+    }
+
+    /// A new token; its secret is in the answer and cannot be had again.
+    pub async fn create_token(&self, request: &TokenRequest) -> Result<NewToken, Error> {
+        self.ask(Ask::new(Method::POST, "/v1/tokens".into()).json(request)).await
+    }
+
+    pub async fn tokens(&self) -> Result<TokenPage, Error> {
+        self.get("/v1/tokens".into()).await
+    }
+
+    pub async fn revoke_token(&self, id: u32) -> Result<TokenView, Error> {
+        self.ask(Ask::new(Method::DELETE, format!("/v1/tokens/{id}"))).await
     }
 
     /// How it is: `ok` if it lives.

@@ -14,6 +14,10 @@ pub enum Error {
         "cannot tell where the service's socket is: neither MOIRA_SERVER, MOIRA_DATA_DIR, XDG_STATE_HOME nor HOME is set"
     )]
     NoHome,
+    #[error("{}: {message}", path.display())]
+    Credentials { path: std::path::PathBuf, message: String },
+    #[error("no token is sent to {address}: {reason}")]
+    Untrusted { address: String, reason: String },
     #[error("the connection to the service at {address} broke while asking for {what}")]
     Broken { address: String, what: String, source: hyper::Error },
     #[error("the service at {address} did not answer {what} within {seconds} s")]

@@ -3,6 +3,7 @@
 //!
 //! The server and the command line meet here and nowhere else. Nothing in this crate decides anything.
 
+mod access;
 mod client;
 mod duration;
 mod error;
@@ -15,6 +16,7 @@ mod spec;
 mod time;
 mod view;
 
+pub use access::{NewToken, Role, TokenPage, TokenRequest, TokenView};
 pub use client::{Client, Events, JobQuery, LogQuery, Logs, NodeChange, default_data_dir, socket_in};
 pub use duration::Duration;
 pub use error::Error;

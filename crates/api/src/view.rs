@@ -90,6 +90,9 @@ pub struct JobView {
     /// As submitted; left out of lists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spec: Option<JobRequest>,
+    /// It belongs to someone else, and only a summary is shown of it: what is not said here may be so all the same.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub summary: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -270,8 +273,11 @@ impl PriorityRequest {
 pub struct Health {
     /// `ok`, `starting`, `read_only`, …
     pub status: String,
-    pub version: String,
-    pub uptime_seconds: f64,
+    /// This and the rest only to those who are known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uptime_seconds: Option<f64>,
     /// What is wrong, if something is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,

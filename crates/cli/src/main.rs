@@ -75,6 +75,11 @@ enum Command {
     /// The service's journal: look whether it is whole, write it out, save what can be saved
     #[command(subcommand)]
     Journal(command::journal::JournalCommand),
+    /// Tokens, by which the service knows you over the network
+    #[command(subcommand)]
+    Token(command::token::Token),
+    /// Who did what, from the journal
+    Audit(command::audit::Audit),
     /// Watch over one run; started by the service
     #[command(hide = true)]
     Supervise(command::serve::Supervise),
@@ -110,6 +115,8 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Serve(serve) => serve.run(),
         Command::Config(config) => config.run(),
         Command::Journal(journal) => journal.run(),
+        Command::Token(token) => token.run(),
+        Command::Audit(audit) => audit.run(),
         Command::Submit(submit) => submit.run(),
         Command::Run(run) => run.run(),
         Command::Ls(ls) => ls.run(),

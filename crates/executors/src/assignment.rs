@@ -10,8 +10,10 @@ use std::path::PathBuf;
 use cluster::{Bytes, Run, Span};
 use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 use crate::private::usual_umask;
+use crate::run_dir::name_of;
 use crate::{Account, Enforcement, ExecutorError, LaunchOrder, Limits};
 
 /// The variable by which every process of a run is known, wherever it has gone.
@@ -43,6 +45,9 @@ pub(crate) struct Assignment {
     pub(crate) supervisor: Vec<OsString>,
     /// What was asked for, for whoever reads the directory.
     pub(crate) order: LaunchOrder,
+    /// Of the secret by which the run reports over the network, in hexadecimal. Runs of earlier versions have none.
+    #[serde(default)]
+    pub(crate) report_sha256: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -75,9 +80,34 @@ impl Assignment {
 
 /// 128 bits nobody else has.
 pub(crate) fn new_token() -> Result<String, ExecutorError> {
-    let mut bytes = [0; 16];
+    draw::<16>().map(|bytes| hex(&bytes))
+}
+
+/// The secret by which a run reports over the network: it names the run, and 256 bits follow that nobody can guess.
+pub(crate) struct ReportSecret(String);
+
+impl ReportSecret {
+    pub(crate) fn draw(run: Run) -> Result<ReportSecret, ExecutorError> {
+        Ok(ReportSecret(format!("moira-run_{}_{}", name_of(run), hex(&draw::<32>()?))))
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        &self.0
+    }
+
+    pub(crate) fn sha256(&self) -> String {
+        hex(&Sha256::digest(self.0.as_bytes()))
+    }
+}
+
+fn draw<const N: usize>() -> Result<[u8; N], ExecutorError> {
+    let mut bytes = [0; N];
     File::open("/dev/urandom")
         .and_then(|mut source| source.read_exact(&mut bytes))
         .map_err(ExecutorError::system("draw a token"))?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(bytes)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

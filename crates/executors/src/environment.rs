@@ -143,6 +143,7 @@ fn own(order: &LaunchOrder, place: &WorkerPlace, around: Surroundings<'_>) -> Va
         ("MOIRA_CHECKPOINT_DIR", checkpoint_dir(around.data_dir, order.run.claim).display().to_string()),
         ("MOIRA_PROGRESS_FILE", dir.file("progress.jsonl").display().to_string()),
         ("MOIRA_TUNING_FILE", dir.file("tuning.json").display().to_string()),
+        ("MOIRA_TOKEN_FILE", dir.token_file().display().to_string()),
         (TOKEN_VARIABLE, around.token.to_string()),
     ]);
     if let Some(tuning) = order.tuning {

@@ -18,7 +18,7 @@ use cluster::{ClaimId, Run, Span};
 use perf::Tuning;
 use rustix::process::Signal;
 
-use crate::assignment::{Assignment, WorkerAssignment, new_token};
+use crate::assignment::{Assignment, ReportSecret, WorkerAssignment, new_token};
 use crate::device_locks::DeviceLocks;
 use crate::environment::{Part, Surroundings, environment};
 use crate::lost::{end_if_lost, end_if_never_held, is_supervised};
@@ -118,7 +118,13 @@ impl Local {
         checkpoint_dir(data_dir, claim)
     }
 
-    fn assign(&mut self, order: &LaunchOrder) -> Result<Assignment, ExecutorError> {
+    /// What vouches for the secret by which a run reports over the network: its SHA-256, in hexadecimal. None of a run that
+    /// is not there, or that an earlier version has launched.
+    pub fn token_hash(data_dir: &Path, run: Run) -> Option<String> {
+        RunDir::of(data_dir, run).assignment().ok().flatten()?.report_sha256
+    }
+
+    fn assign(&mut self, order: &LaunchOrder, secret: &ReportSecret) -> Result<Assignment, ExecutorError> {
         self.check(order)?;
         let token = new_token()?;
         let port = self.free_port()?;
@@ -150,6 +156,7 @@ impl Local {
             supervisor: self.supervisor.clone(),
             order: order.clone(),
             group: Some(new_token()?),
+            report_sha256: Some(secret.sha256()),
             token,
         })
     }
@@ -315,10 +322,12 @@ impl Executor for Local {
             return Ok(());
         }
         if dir.assignment()?.is_none() {
-            let assignment = self.assign(order)?;
+            let secret = ReportSecret::draw(run)?;
+            let assignment = self.assign(order, &secret)?;
             let account = order.program.account.as_ref();
             make_checkpoint_dir(&checkpoint_dir(&self.data_dir, run.claim), account)?;
             dir.make(account)?;
+            dir.write_token(&secret, account)?;
             if let Some(tuning) = order.tuning {
                 dir.write_tuning(tuning, account)?;
             }

@@ -13,7 +13,7 @@ use rustix::process::{getegid, geteuid};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::assignment::Assignment;
+use crate::assignment::{Assignment, ReportSecret};
 use crate::private::{self, PRIVATE_DIR, PRIVATE_FILE, passage, tighten};
 use crate::process::Identity;
 use crate::roster::{Outcome, Roster, Wish};
@@ -234,6 +234,21 @@ impl RunDir {
 
     pub(crate) fn write_tuning(&self, tuning: Tuning, account: Option<&Account>) -> Result<(), ExecutorError> {
         hand_over(&self.file("tuning.json"), &TuningNote::of(tuning), account)
+    }
+
+    /// Where the job finds the secret by which it reports over the network.
+    pub(crate) fn token_file(&self) -> PathBuf {
+        self.file("token")
+    }
+
+    pub(crate) fn write_token(&self, secret: &ReportSecret, account: Option<&Account>) -> Result<(), ExecutorError> {
+        let (path, fresh) = (self.token_file(), self.file("token.new"));
+        let written = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&fresh);
+        written
+            .and_then(|mut file| file.write_all(secret.text().as_bytes()))
+            .map_err(ExecutorError::file("write", &fresh))?;
+        own(&fresh, account)?;
+        fs::rename(&fresh, &path).map_err(ExecutorError::file("replace", &path))
     }
 
     /// The present gang.

@@ -4,7 +4,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use api::{FieldFault, JobId, JobRequest, Problem, ProgressReply, ProgressReport, RestartKind, RestartReport, Scene};
+use api::{
+    FieldFault, JobId, JobRequest, Problem, ProgressReply, ProgressReport, RestartKind, RestartReport, Role, Scene,
+};
 use cluster::{ClaimId, JobSpec, NodeId, Run, Span, Time};
 use engine::{Engine, Event, Input, Refusal, Request, State};
 use executors::{Account, Ending, Limits, News, Program};
@@ -12,7 +14,8 @@ use perf::{GradientNoise, Interruption, Observation, Speed, StepReport};
 use plan::{FailureCause, Phase};
 use policies::PolicyConfig;
 
-use crate::fact::{Acceptance, Array, Caller, Fact};
+use crate::access::{Ceiling, MOST_TOKENS, Token};
+use crate::fact::{Acceptance, Array, Caller, Deed, Fact};
 use crate::ledger::Ledger;
 
 /// The decision core with what the service keeps beside it.
@@ -35,6 +38,12 @@ pub enum Ask {
     Uncordon(String),
     UsePolicy(PolicyConfig),
     Report(JobId, ProgressReport),
+    /// The core gives it its number.
+    MakeToken(Box<Token>),
+    RevokeToken {
+        id: u32,
+        unix_ms: u64,
+    },
 }
 
 /// A job that was examined and can be numbered.
@@ -46,6 +55,8 @@ pub struct Submission {
     pub program: Program,
     pub key: Option<String>,
     pub array: Option<Array>,
+    /// How much its owner may have.
+    pub ceiling: Ceiling,
 }
 
 impl Submission {
@@ -76,7 +87,8 @@ impl Submission {
             queue: scene.queues.queue(spec.queue).name.to_string(),
         };
         let array = request.array.map(|array| Array { indices: array.tasks().collect(), at_once: array.at_once });
-        Ok(Submission { spec: Arc::new(spec), speed: Arc::new(built.speed), request, program, key, array })
+        let (spec, speed, ceiling) = (Arc::new(spec), Arc::new(built.speed), Ceiling::default());
+        Ok(Submission { spec, speed, request, program, key, array, ceiling })
     }
 }
 
@@ -87,6 +99,7 @@ pub enum Done {
     Numbered(JobId, bool),
     Nothing,
     Tuned(ProgressReply),
+    Token(Arc<Token>),
 }
 
 pub type Reply = Result<Done, Problem>;
@@ -107,6 +120,8 @@ enum Awaited {
     Core {
         replies: std::ops::Range<usize>,
         done: Done,
+        /// What is on record then, and by whom.
+        deed: (Caller, Deed),
     },
     /// The same, for a submission whose claims begin here.
     Submitted {
@@ -137,7 +152,13 @@ impl Core {
             let answer = self.engine.handle(now, vec![Input::Request(Request::Release(release))]);
             ended.extend(self.record(now, answer.events, &mut step));
         }
-        step.replies = awaited.into_iter().map(|awaited| self.reply(awaited, &answer.replies)).collect();
+        for awaited in awaited {
+            let reply = self.reply(&awaited, &answer.replies);
+            if let (Ok(_), Awaited::Core { deed: (by, deed), .. }) = (&reply, awaited) {
+                self.put_on_record(now, Fact::Did { by, deed }, &mut step);
+            }
+            step.replies.push(reply);
+        }
         step
     }
 
@@ -186,17 +207,17 @@ impl Core {
         None
     }
 
-    fn reply(&self, awaited: Awaited, replies: &[Result<Option<ClaimId>, Refusal>]) -> Reply {
+    fn reply(&self, awaited: &Awaited, replies: &[Result<Option<ClaimId>, Refusal>]) -> Reply {
         let first_refusal = |range: std::ops::Range<usize>| {
             replies[range].iter().find_map(|reply| reply.as_ref().err()).map_or(Ok(()), |why| Err(self.refused(why)))
         };
         match awaited {
-            Awaited::Known(reply) => reply,
-            Awaited::Core { replies, done } => first_refusal(replies).map(|()| done),
+            Awaited::Known(reply) => reply.clone(),
+            Awaited::Core { replies, done, .. } => first_refusal(replies.clone()).map(|()| done.clone()),
             Awaited::Submitted { replies, first } => {
-                first_refusal(replies).map(|()| Done::Numbered(JobId::job(first.0), true))
+                first_refusal(replies.clone()).map(|()| Done::Numbered(JobId::job(first.0), true))
             }
-            Awaited::Tuning(claim) => Ok(Done::Tuned(tuning_of(self.engine.state(), claim))),
+            Awaited::Tuning(claim) => Ok(Done::Tuned(tuning_of(self.engine.state(), *claim))),
         }
     }
 
@@ -350,24 +371,31 @@ impl Batch<'_> {
     fn take(&mut self, now: Time, caller: &Caller, ask: Ask) -> Result<Awaited, Problem> {
         match ask {
             Ask::Submit(submission) => self.submit(now, caller, *submission),
-            Ask::Cancel(id) => self.change(caller, id, Request::Cancel),
-            Ask::Hold(id) => self.change(caller, id, Request::Hold),
+            Ask::Cancel(id) => self.change(caller, id, Deed::Cancel(id), Request::Cancel),
+            Ask::Hold(id) => self.change(caller, id, Deed::Hold(id), Request::Hold),
             Ask::Release(id) => {
                 let throttled = |claim: u32| self.core.ledger.job(ClaimId(claim)).is_some_and(|job| job.throttled);
                 if self.core.ledger.claims(id).is_some_and(|mut claims| claims.any(throttled)) {
                     return Err(Problem::conflict(format!("job {id} waits because enough of its array are under way")));
                 }
-                self.change(caller, id, Request::Release)
+                self.change(caller, id, Deed::Release(id), Request::Release)
             }
-            Ask::Reprioritise(id, priority) => self.change(caller, id, |claim| Request::Reprioritise(claim, priority)),
-            Ask::Cordon(node) => self.node(caller, &node, Request::Cordon),
-            Ask::Drain(node) => self.node(caller, &node, Request::Drain),
-            Ask::Uncordon(node) => self.node(caller, &node, Request::Reopen),
+            Ask::Reprioritise(id, priority) => {
+                let deed = Deed::Reprioritise(id, priority);
+                self.change(caller, id, deed, |claim| Request::Reprioritise(claim, priority))
+            }
+            Ask::Cordon(node) => self.node(caller, &node, Deed::Cordon(node.clone()), Request::Cordon),
+            Ask::Drain(node) => self.node(caller, &node, Deed::Drain(node.clone()), Request::Drain),
+            Ask::Uncordon(node) => self.node(caller, &node, Deed::Uncordon(node.clone()), Request::Reopen),
             Ask::UsePolicy(config) => {
-                only_admins(caller)?;
+                at_least(Role::Admin, caller)?;
                 self.core.use_policy(now, &config, self.step)?;
+                let deed = Deed::UsePolicy(config.to_text());
+                self.core.put_on_record(now, Fact::Did { by: caller.clone(), deed }, self.step);
                 Ok(Awaited::Known(Ok(Done::Nothing)))
             }
+            Ask::MakeToken(token) => self.make_token(now, caller, *token),
+            Ask::RevokeToken { id, unix_ms } => self.revoke_token(now, caller, id, unix_ms),
             Ask::Report(id, report) => {
                 let claim = self.one(id)?;
                 let owner = &self.core.ledger.acceptance(claim).expect("it was just found").owner;
@@ -396,6 +424,7 @@ impl Batch<'_> {
                 Err(Problem::conflict(detail))
             };
         }
+        self.check_ceiling(caller, &submission)?;
         let first = ClaimId(self.core.ledger.len() as u32);
         let acceptance = Arc::new(Acceptance {
             first,
@@ -417,8 +446,67 @@ impl Batch<'_> {
         Ok(Awaited::Submitted { replies: begin..*self.requests, first })
     }
 
+    /// Whether the owner may have this too. Counted here and not at the door, where two could come in at once.
+    fn check_ceiling(&self, owner: &Caller, submission: &Submission) -> Result<(), Problem> {
+        let Ceiling { live_jobs, devices, .. } = submission.ceiling;
+        if live_jobs.is_none() && devices.is_none() {
+            return Ok(());
+        }
+        let ledger = &self.core.ledger;
+        let is_theirs = |claim: ClaimId| ledger.acceptance(claim).is_some_and(|it| it.owner.uid == owner.uid);
+        let live = || self.core.engine.state().books().claims().live().filter(|claim| is_theirs(claim.id));
+        let tasks = submission.array.as_ref().map_or(1, |array| array.indices.len());
+        let count = live().count() + tasks;
+        if let Some(most) = live_jobs.filter(|&most| count > most as usize) {
+            let detail =
+                format!("{} may have {most} jobs that have not ended, and this would make {count}", owner.name);
+            return Err(Problem::new(429, "ceiling", detail));
+        }
+        let largest = |spec: &JobSpec| spec.gpus(spec.scaling.max()).as_f64();
+        let asked = live().map(|claim| largest(&claim.spec)).sum::<f64>() + largest(&submission.spec) * tasks as f64;
+        match devices.filter(|&most| asked > f64::from(most)) {
+            Some(most) => {
+                let name = &owner.name;
+                let detail =
+                    format!("the jobs of {name} may ask for {most} devices together, and this would make {asked}");
+                Err(Problem::new(429, "ceiling", detail))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn make_token(&mut self, now: Time, caller: &Caller, mut token: Token) -> Result<Awaited, Problem> {
+        let ledger = &self.core.ledger;
+        let theirs = ledger.tokens().filter(|it| it.uid == token.uid && it.is_good(token.made_unix_ms)).count();
+        if theirs >= MOST_TOKENS {
+            let detail = format!("{} has {theirs} tokens, which is as many as one may have: revoke some", token.user);
+            return Err(Problem::new(429, "ceiling", detail));
+        }
+        token.id = ledger.next_token();
+        let token = Arc::new(token);
+        self.core.put_on_record(now, Fact::TokenMade { by: caller.clone(), token: token.clone() }, self.step);
+        Ok(Awaited::Known(Ok(Done::Token(token))))
+    }
+
+    fn revoke_token(&mut self, now: Time, caller: &Caller, id: u32, unix_ms: u64) -> Result<Awaited, Problem> {
+        let is_known = |token: &Token| token.uid == caller.uid || caller.role == Role::Admin;
+        // Whether others have a token of this number is nobody's business.
+        if !self.core.ledger.token(id).is_some_and(is_known) {
+            return Err(Problem::not_found(format!("{} has no token {id}", caller.name)));
+        }
+        self.core.put_on_record(now, Fact::TokenRevoked { by: caller.clone(), id, unix_ms }, self.step);
+        let token = self.core.ledger.token(id).cloned().expect("a token that was revoked is still known");
+        Ok(Awaited::Known(Ok(Done::Token(Arc::new(token)))))
+    }
+
     /// The same change to all claims of a job that have not ended; it is refused if none is left.
-    fn change(&mut self, caller: &Caller, id: JobId, request: impl Fn(ClaimId) -> Request) -> Result<Awaited, Problem> {
+    fn change(
+        &mut self,
+        caller: &Caller,
+        id: JobId,
+        deed: Deed,
+        request: impl Fn(ClaimId) -> Request,
+    ) -> Result<Awaited, Problem> {
         let claims = self.core.ledger.claims(id).ok_or_else(|| no_job(id))?;
         let owner = &self.core.ledger.acceptance(ClaimId(claims.start)).expect("it was just found").owner;
         if !caller.may_change_jobs_of(owner) {
@@ -435,11 +523,17 @@ impl Batch<'_> {
         live.into_iter().for_each(|claim| self.request(request(claim)));
         // Of an array some tasks may be beyond the change: that is no reason to refuse it.
         let replies = if several { begin..begin } else { begin..*self.requests };
-        Ok(Awaited::Core { replies, done: Done::Nothing })
+        Ok(Awaited::Core { replies, done: Done::Nothing, deed: (caller.clone(), deed) })
     }
 
-    fn node(&mut self, caller: &Caller, name: &str, request: fn(NodeId) -> Request) -> Result<Awaited, Problem> {
-        only_admins(caller)?;
+    fn node(
+        &mut self,
+        caller: &Caller,
+        name: &str,
+        deed: Deed,
+        request: fn(NodeId) -> Request,
+    ) -> Result<Awaited, Problem> {
+        at_least(Role::Operator, caller)?;
         let cluster = &self.core.engine.state().books().cluster;
         let node = cluster.node_named(name).ok_or_else(|| {
             let names = cluster.nodes().map(|(_, node)| &*node.name);
@@ -448,7 +542,8 @@ impl Batch<'_> {
         })?;
         let begin = *self.requests;
         self.request(request(node));
-        Ok(Awaited::Core { replies: begin..*self.requests, done: Done::Nothing })
+        let replies = begin..*self.requests;
+        Ok(Awaited::Core { replies, done: Done::Nothing, deed: (caller.clone(), deed) })
     }
 
     fn request(&mut self, request: Request) {
@@ -470,14 +565,15 @@ pub(crate) fn no_job(id: JobId) -> Problem {
     Problem::not_found(format!("there is no job {id}"))
 }
 
-fn not_yours(id: JobId) -> Problem {
+pub(crate) fn not_yours(id: JobId) -> Problem {
     Problem::new(403, "not-allowed", format!("job {id} belongs to someone else"))
 }
 
-fn only_admins(caller: &Caller) -> Result<(), Problem> {
-    match caller.is_admin {
+/// The door asks the same; a core that is driven without one does not rely on it.
+fn at_least(role: Role, caller: &Caller) -> Result<(), Problem> {
+    match caller.role >= role {
         true => Ok(()),
-        false => Err(Problem::new(403, "not-allowed", "only the service's own user and root may do this")),
+        false => Err(Problem::new(403, "not-allowed", format!("this needs the role {role}"))),
     }
 }
 
@@ -571,7 +667,7 @@ mod tests {
         let policy = PolicyConfig::named("fifo").build().unwrap();
         let (engine, _) = Engine::new(cluster, queues, "fifo", policy, engine::Settings::default());
         let mut core = Core { engine, ledger: Ledger::default() };
-        let caller = Caller { uid: 1, name: "ada".into(), is_admin: false };
+        let caller = Caller::new(1, "ada", Role::User);
         let request = JobRequest::new(["train"]);
         let books = core.engine.state().books();
         let scene = Scene {

@@ -3,11 +3,13 @@
 
 use std::sync::Arc;
 
-use api::{JobRequest, ProgressReport};
+use api::{JobId, JobRequest, ProgressReport, Role};
 use cluster::{ClaimId, Run};
 use engine::Event;
 use executors::{Ending, Program};
 use serde::{Deserialize, Serialize};
+
+use crate::access::Token;
 
 /// One entry of the journal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -31,6 +33,33 @@ pub enum Fact {
         run: Run,
         ending: Ending,
     },
+    /// Somebody changed something. Submissions are not repeated here: [`Fact::Numbered`] names their owner.
+    Did {
+        by: Caller,
+        deed: Deed,
+    },
+    TokenMade {
+        by: Caller,
+        token: Arc<Token>,
+    },
+    TokenRevoked {
+        by: Caller,
+        id: u32,
+        unix_ms: u64,
+    },
+}
+
+/// A change that somebody asked for and that was made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Deed {
+    Cancel(JobId),
+    Hold(JobId),
+    Release(JobId),
+    Reprioritise(JobId, i32),
+    Cordon(String),
+    Drain(String),
+    Uncordon(String),
+    UsePolicy(String),
 }
 
 /// What was submitted, by whom, and what is to be run for it.
@@ -57,9 +86,11 @@ pub struct Array {
 pub struct Caller {
     pub uid: u32,
     pub name: String,
-    /// May change what belongs to others, nodes and the policy.
     #[serde(default)]
-    pub is_admin: bool,
+    pub role: Role,
+    /// The token it came with; none over the socket, where the kernel says who it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<u32>,
 }
 
 impl Acceptance {
@@ -69,7 +100,12 @@ impl Acceptance {
 }
 
 impl Caller {
+    /// Somebody on the socket.
+    pub fn new(uid: u32, name: impl Into<String>, role: Role) -> Caller {
+        Caller { uid, name: name.into(), role, token: None }
+    }
+
     pub fn may_change_jobs_of(&self, owner: &Caller) -> bool {
-        self.is_admin || self.uid == owner.uid
+        self.role >= Role::Operator || self.uid == owner.uid
     }
 }

@@ -11,6 +11,7 @@ use executors::Ending;
 use plan::{FailureCause, Note, Outcome};
 use serde::{Deserialize, Serialize};
 
+use crate::access::Token;
 use crate::fact::{Acceptance, Fact};
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -23,6 +24,12 @@ pub struct Ledger {
     keys: BTreeMap<(u32, String), ClaimId>,
     /// How often the policy was asked; the number of the latest decision.
     decisions: u64,
+    /// Those that are good, and those that ended since the latest was made.
+    #[serde(default)]
+    tokens: Vec<Arc<Token>>,
+    /// How many were made.
+    #[serde(default)]
+    token_count: u32,
 }
 
 /// One claim: a job, or a task of an array.
@@ -146,6 +153,23 @@ impl Ledger {
         tasks.map(ClaimId).find(|task| self.jobs[task.0 as usize].throttled)
     }
 
+    pub fn tokens(&self) -> impl Iterator<Item = &Token> {
+        self.tokens.iter().map(|token| &**token)
+    }
+
+    pub fn token(&self, id: u32) -> Option<&Token> {
+        self.tokens().find(|token| token.id == id)
+    }
+
+    pub(crate) fn token_by_hash(&self, sha256: &str) -> Option<&Token> {
+        self.tokens().find(|token| token.sha256 == sha256)
+    }
+
+    /// The number of the next token.
+    pub(crate) fn next_token(&self) -> u32 {
+        self.token_count + 1
+    }
+
     /// Takes a fact in. The cluster is that of the state to which the same fact is applied.
     pub fn apply(&mut self, now: Time, fact: &Fact, cluster: &Cluster) {
         match fact {
@@ -158,6 +182,17 @@ impl Ledger {
                 }
             }
             Fact::Core(event) => self.observe(now, event, cluster),
+            Fact::Did { .. } => {}
+            Fact::TokenMade { token, .. } => {
+                self.tokens.retain(|earlier| earlier.is_good(token.made_unix_ms));
+                self.token_count = self.token_count.max(token.id);
+                self.tokens.push(token.clone());
+            }
+            Fact::TokenRevoked { id, unix_ms, .. } => {
+                if let Some(token) = self.tokens.iter_mut().find(|token| token.id == *id) {
+                    Arc::make_mut(token).revoked_unix_ms.get_or_insert(*unix_ms);
+                }
+            }
         }
     }
 

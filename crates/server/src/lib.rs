@@ -1,6 +1,7 @@
 //! The live service: the decision core of the simulator with real jobs around it. One thread owns the core; what comes in
 //! is taken in batches, journaled, and only then answered and carried out. Readers have a copy of their own.
 
+pub mod access;
 mod clock;
 pub mod core;
 mod data_dir;
@@ -22,7 +23,7 @@ pub use clock::Clock;
 pub use data_dir::journal_path;
 pub use error::ServerError;
 pub use explain::explain;
-pub use fact::{Acceptance, Array, Caller, Fact};
+pub use fact::{Acceptance, Array, Caller, Deed, Fact};
 pub use ledger::{Happening, Job, Ledger, What};
 pub use live::{Inbox, Live, Message, Messages, Store};
 pub use replica::{Line, Replica, Shown};

@@ -83,7 +83,12 @@ impl Measures {
         let event = match fact {
             Fact::Core(event) => event,
             Fact::Reported { report, .. } => return report.restart.iter().for_each(|it| self.interrupted(it)),
-            Fact::Numbered(_) | Fact::NotResized { .. } | Fact::Ended { .. } => return,
+            Fact::Numbered(_)
+            | Fact::NotResized { .. }
+            | Fact::Ended { .. }
+            | Fact::Did { .. }
+            | Fact::TokenMade { .. }
+            | Fact::TokenRevoked { .. } => return,
         };
         let claims = || before.state.books().claims();
         match event {

@@ -9,6 +9,7 @@ use executors::{AcceleratorDraft, Machine};
 use policies::PolicyConfig;
 use serde::{Deserialize, Serialize};
 
+use crate::access::Access;
 use crate::error::ServerError;
 use crate::http::{HttpConfig, SocketConfig, check_host_name};
 
@@ -39,6 +40,8 @@ pub struct Config {
     pub rest_after_failure: Duration,
     /// How long HTTP clients may take, and how many there may be.
     pub http: HttpConfig,
+    /// Who may do what.
+    pub access: Access,
 }
 
 impl Default for Config {
@@ -55,6 +58,7 @@ impl Default for Config {
             resize_within: Duration::from_secs(60),
             rest_after_failure: Duration::from_secs(1),
             http: HttpConfig::default(),
+            access: Access::default(),
         }
     }
 }
@@ -92,12 +96,13 @@ impl Config {
         if let Some(address) = self.listen.iter().find(|address| !address.ip().is_loopback()) {
             return Err(format!(
                 "listen: expected an address of this machine alone, like 127.0.0.1:7070, found {address}: without \
-                 authentication nobody else is let in"
+                 TLS nobody else is let in"
             ));
         }
         self.hosts.iter().try_for_each(|name| check_host_name(name))?;
         self.socket.check()?;
         self.http.check()?;
+        self.access.check()?;
         if !self.accelerators.is_empty() {
             let machine = Machine::of(&self.accelerators).map_err(|invalid| invalid.to_string())?;
             self.draft(&machine).build().map_err(|invalid| invalid.to_string())?;

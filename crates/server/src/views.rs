@@ -29,6 +29,49 @@ pub fn job(shown: &Shown, id: JobId, now: Time, with_spec: bool) -> Option<JobVi
     Some(view)
 }
 
+/// What others see of a job: that it exists, whose it is, how large, and when. Nothing of what it does or how it fares.
+pub(crate) fn summary(view: JobView) -> JobView {
+    JobView {
+        summary: true,
+        reason: None,
+        message: None,
+        exit_code: None,
+        signal: None,
+        attempts: 0,
+        failures: 0,
+        preemptions: 0,
+        resizes: 0,
+        restart: None,
+        resize: None,
+        progress: None,
+        usage: None,
+        labels: Default::default(),
+        depends_on: Vec::new(),
+        deadline: None,
+        spec: None,
+        ..view
+    }
+}
+
+/// What others see of an event: that a job came, started, stopped, ended; nothing in its own words.
+pub(crate) fn event_summary(view: EventView) -> Option<EventView> {
+    const PUBLIC: [&str; 12] = [
+        "submitted",
+        "refused",
+        "cancelled",
+        "held",
+        "released",
+        "started",
+        "stopped",
+        "finished",
+        "failed",
+        "ended",
+        "launched",
+        "told_to_stop",
+    ];
+    PUBLIC.contains(&view.what.as_str()).then(|| EventView { text: String::new(), ..view })
+}
+
 fn claim(shown: &Shown, id: ClaimId, now: Time) -> JobView {
     let books = shown.state.books();
     let claim = books.claim(id);
@@ -87,6 +130,7 @@ fn claim(shown: &Shown, id: ClaimId, now: Time) -> JobView {
             .map_or(Vec::new(), |acceptance| acceptance.request.depends_on.iter().map(ToString::to_string).collect()),
         deadline: claim.spec.deadline.map(moment),
         spec: None,
+        summary: false,
     }
 }
 
@@ -373,7 +417,11 @@ fn node(shown: &Shown, id: NodeId) -> NodeView {
 pub fn event(shown: &Shown, line: &Line) -> Option<EventView> {
     let id = |claim: ClaimId| Some(shown.ledger.id(claim).to_string());
     let (job, what, text) = match &line.fact {
-        Fact::Numbered(_) | Fact::Reported { .. } => return None,
+        Fact::Numbered(_)
+        | Fact::Reported { .. }
+        | Fact::Did { .. }
+        | Fact::TokenMade { .. }
+        | Fact::TokenRevoked { .. } => return None,
         Fact::NotResized { run, why } => (id(run.claim), "not_resized", why.clone()),
         Fact::Ended { run, ending } => {
             let code = ending.exit_code().map_or("no exit code".into(), |code| format!("exit code {code}"));

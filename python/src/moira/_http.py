@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Iterator, Mapping, Optional, Union
 from urllib.parse import quote, urlencode
 
+from moira._credentials import bearer
 from moira._errors import MoiraError, ServiceUnavailable
 
 __all__ = ["Address", "Ask", "AsyncIncoming", "Incoming", "Reply", "answer", "answer_async", "path"]
@@ -68,6 +69,16 @@ class Address:
     def bare_host(self) -> str:
         return self.host.strip("[]")
 
+    def bearer(self) -> Optional[str]:
+        """The token to show there; none on a socket, where the kernel says who we are."""
+        if self.socket:
+            return None
+        try:
+            data_dir: Optional[Path] = _data_dir(os.environ)
+        except MoiraError:
+            data_dir = None
+        return bearer(self.bare_host, self.port, data_dir)
+
 
 def _data_dir(environ: Mapping[str, str]) -> Path:
     if environ.get("MOIRA_DATA_DIR"):
@@ -98,6 +109,9 @@ class Ask:
 
     def encode(self, address: Address) -> bytes:
         headers = {"Host": address.authority, "Connection": "close", "Accept": "application/json, text/plain"}
+        token = address.bearer()
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
         if self.body is not None:
             headers.update({"Content-Type": "application/json", "Content-Length": str(len(self.body))})
         headers.update(self.headers)

@@ -18,6 +18,8 @@ import urllib.error
 import urllib.request
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
+from moira._credentials import read_token
+
 log = logging.getLogger("moira")
 
 #: Reports are gathered for so long.
@@ -54,7 +56,8 @@ class Reporter:
         if path:
             return cls(_to_file(path), run)
         if url:
-            return cls(_to_url(f"{url}/v1/jobs/{environ['MOIRA_JOB_ID']}/progress"), run)
+            to = f"{url}/v1/jobs/{environ['MOIRA_JOB_ID']}/progress"
+            return cls(_to_url(to, environ.get("MOIRA_TOKEN_FILE")), run)
         return cls(None, run)
 
     def put(self, figures: Mapping[str, Any]) -> None:
@@ -144,9 +147,14 @@ def _to_file(path: str) -> Deliver:
     return deliver
 
 
-def _to_url(url: str) -> Deliver:
+def _to_url(url: str, token_file: Optional[str]) -> Deliver:
+    headers = {"content-type": "application/json"}
+    if token_file:
+        # It is good for reports on this run only, and as long as the run lasts.
+        headers["authorization"] = f"Bearer {read_token(token_file)}"
+
     def deliver(line: str) -> None:
-        request = urllib.request.Request(url, data=line.encode(), headers={"content-type": "application/json"})
+        request = urllib.request.Request(url, data=line.encode(), headers=headers)
         with urllib.request.urlopen(request, timeout=PATIENCE_SECONDS) as answer:
             answer.read()
 

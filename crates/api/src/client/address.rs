@@ -23,7 +23,7 @@ pub fn default_data_dir() -> Option<PathBuf> {
     data_dir(|name| std::env::var_os(name))
 }
 
-fn data_dir(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+pub(super) fn data_dir(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     let set = |name| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let state = || set("XDG_STATE_HOME").filter(|folder| folder.is_absolute());
     let home = || set("HOME").map(|home| home.join(".local/state"));
@@ -31,10 +31,17 @@ fn data_dir(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
 }
 
 impl Address {
-    pub(super) fn find(variable: impl Fn(&str) -> Option<OsString>) -> Result<Address, Error> {
-        match variable("MOIRA_SERVER").filter(|value| !value.is_empty()) {
-            Some(address) => Address::parse(&address.to_string_lossy()),
-            None => data_dir(variable).map(|folder| Address::Unix(socket_in(&folder))).ok_or(Error::NoHome),
+    /// What `MOIRA_SERVER` names, or the socket in `MOIRA_DATA_DIR`, or what the user's configuration names, or the socket
+    /// of this user's own service.
+    pub(super) fn find(
+        configured: Option<&str>,
+        variable: impl Fn(&str) -> Option<OsString>,
+    ) -> Result<Address, Error> {
+        let set = |name| variable(name).filter(|value| !value.is_empty());
+        match (set("MOIRA_SERVER"), set("MOIRA_DATA_DIR"), configured) {
+            (Some(address), ..) => Address::parse(&address.to_string_lossy()),
+            (None, None, Some(address)) => Address::parse(address),
+            _ => data_dir(variable).map(|folder| Address::Unix(socket_in(&folder))).ok_or(Error::NoHome),
         }
     }
 
@@ -87,7 +94,7 @@ mod tests {
         let variable = move |name: &str| {
             variables.iter().find(|(known, _)| *known == name).map(|(_, value)| OsString::from(value))
         };
-        Address::find(variable).map_or_else(|error| error.to_string(), |address| address.to_string())
+        Address::find(None, variable).map_or_else(|error| error.to_string(), |address| address.to_string())
     }
 
     #[test]
@@ -97,6 +104,16 @@ mod tests {
         assert_eq!(found(&[("XDG_STATE_HOME", "/s"), ("HOME", "/h")]), "unix:/s/moira/moira.sock");
         assert_eq!(found(&[("HOME", "/h"), ("MOIRA_SERVER", "")]), "unix:/h/.local/state/moira/moira.sock");
         assert!(found(&[]).starts_with("cannot tell where the service's socket is"));
+    }
+
+    #[test]
+    fn the_users_configuration_counts_less_than_the_environment() {
+        let configured = |set: &'static [&'static str]| {
+            let variable = move |name: &str| set.contains(&name).then(|| OsString::from("/data"));
+            Address::find(Some("http://localhost:7070"), variable).unwrap().to_string()
+        };
+        assert_eq!(configured(&["HOME"]), "http://localhost:7070");
+        assert_eq!(configured(&["HOME", "MOIRA_DATA_DIR"]), "unix:/data/moira.sock");
     }
 
     #[test]

@@ -6,13 +6,14 @@ use std::time::Duration as Patience;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1::{SendRequest, handshake};
-use hyper::header::{ACCEPT, CONTENT_TYPE, HOST};
+use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST};
 use hyper::{Method, Request, Response};
 use hyper_util::rt::TokioIo;
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::Mutex;
 
 use super::address::Address;
+use super::credentials::Credentials;
 use super::{PATIENCE, problem};
 use crate::error::Error;
 
@@ -24,6 +25,7 @@ type Sender = SendRequest<Full<Bytes>>;
 #[derive(Debug)]
 pub(super) struct Connection {
     address: Address,
+    credentials: Credentials,
     kept: Mutex<Option<Sender>>,
 }
 
@@ -54,7 +56,7 @@ impl Ask {
         format!("{} {}", self.method, self.path)
     }
 
-    fn request(&self, address: &Address) -> Result<Request<Full<Bytes>>, Error> {
+    fn request(&self, address: &Address, bearer: Option<&str>) -> Result<Request<Full<Bytes>>, Error> {
         let host = match address {
             Address::Unix(_) => "localhost".into(),
             Address::Tcp { host, port } => format!("{host}:{port}"),
@@ -66,6 +68,9 @@ impl Ask {
         }
         if let Some(key) = &self.idempotency_key {
             request = request.header("idempotency-key", key);
+        }
+        if let Some(token) = bearer {
+            request = request.header(AUTHORIZATION, format!("Bearer {token}"));
         }
         let body = Full::new(self.body.clone().unwrap_or_default());
         request.body(body).map_err(|source| Error::BadRequest { what: self.what(), source })
@@ -88,8 +93,8 @@ impl Reply {
 }
 
 impl Connection {
-    pub(super) fn new(address: Address) -> Connection {
-        Connection { address, kept: Mutex::new(None) }
+    pub(super) fn new(address: Address, credentials: Credentials) -> Connection {
+        Connection { address, credentials, kept: Mutex::new(None) }
     }
 
     pub(super) fn address(&self) -> &Address {
@@ -121,7 +126,8 @@ impl Connection {
     /// A kept connection may have been closed by the service meanwhile; what could not be sent on it is sent on a new one.
     async fn send(&self, kept: Option<Sender>, ask: &Ask) -> Result<(Sender, Response<Incoming>), Error> {
         let broken = |source| Error::Broken { address: self.address.to_string(), what: ask.what(), source };
-        let request = ask.request(&self.address)?;
+        let bearer = self.credentials.bearer(&self.address)?;
+        let request = ask.request(&self.address, bearer.as_deref())?;
         let request = match kept {
             None => request,
             Some(mut sender) => match sender.try_send_request(request).await {
@@ -129,12 +135,14 @@ impl Connection {
                 Err(mut unsent) => match unsent.take_message() {
                     Some(request) => request,
                     // A question may be asked again; what changes something may have been done already.
-                    None if ask.method == Method::GET => ask.request(&self.address)?,
+                    None if ask.method == Method::GET => ask.request(&self.address, bearer.as_deref())?,
                     None => return Err(broken(unsent.into_error())),
                 },
             },
         };
         let mut sender = self.open().await?;
+        // Who listens may have changed since; now that we are connected it is seen who it was.
+        self.credentials.bearer(&self.address)?;
         let response = sender.send_request(request).await.map_err(broken)?;
         Ok((sender, response))
     }

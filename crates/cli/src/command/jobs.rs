@@ -121,5 +121,6 @@ pub(super) fn sample(id: &str) -> JobView {
         depends_on: Vec::new(),
         deadline: None,
         spec: None,
+        summary: false,
     }
 }

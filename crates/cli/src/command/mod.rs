@@ -1,3 +1,4 @@
+pub(crate) mod audit;
 pub(crate) mod bench;
 pub(crate) mod config;
 pub(crate) mod demo;
@@ -13,5 +14,6 @@ pub(crate) mod serve;
 mod service;
 pub(crate) mod sim;
 pub(crate) mod submit;
+pub(crate) mod token;
 pub(crate) mod trace;
 pub(crate) mod trainer;

@@ -37,7 +37,7 @@ pub(crate) fn ask<T>(question: impl AsyncFnOnce(&Client) -> Result<T, Failure>) 
 pub(crate) fn of_service(error: Error) -> Failure {
     match &error {
         Error::Refused(problem) if matches!(problem.status, 400 | 422) => Failure::usage(problem),
-        Error::BadAddress(_) => Failure::usage(&error),
+        Error::BadAddress(_) | Error::Credentials { .. } | Error::Untrusted { .. } => Failure::usage(&error),
         // That a file is missing says less than that nobody listens.
         Error::NoService { .. } => Failure::new(anyhow!("{error}")),
         _ => Failure::new(error),
@@ -93,6 +93,12 @@ pub(crate) fn since(moment: &str) -> Option<Span> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_millis();
     let then = u128::try_from(api::unix_millis(moment).ok()?).ok()?;
     Some(Span::from_millis(u64::try_from(now.saturating_sub(then)).ok()?))
+}
+
+/// Whether a moment, in milliseconds since 1970, is past.
+pub(crate) fn is_past(unix_ms: i64) -> bool {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+    i128::from(unix_ms) <= i128::try_from(now).unwrap_or(i128::MAX)
 }
 
 /// A length of time in its two largest units: `2d3h`, `5m`, `12s`.

@@ -1,6 +1,7 @@
-//! HTTP over a Unix socket in its plainest form, so that no code of the product stands between a test and the service.
+//! HTTP over a Unix socket or a port in its plainest form, so that no code of the product stands between a test and the service.
 
 use std::io::{self, Read, Write};
+use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
@@ -24,9 +25,28 @@ pub(crate) fn post(socket: &Path, path: &str, headers: &[(&str, &str)], body: &s
 
 /// An error is a connection that broke: whether anything was done is not known then.
 pub(crate) fn ask(socket: &Path, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> io::Result<Answer> {
-    let mut stream = UnixStream::connect(socket)?;
+    let stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(Duration::from_secs(30)))?;
-    let mut head = format!("{method} {path} HTTP/1.1\r\nHost: moira\r\nConnection: close\r\n");
+    over(stream, method, path, headers, body)
+}
+
+/// The same over a port of this machine, with a token or without.
+pub(crate) fn ask_port(port: u16, token: Option<&str>, method: &str, path: &str, body: &str) -> io::Result<Answer> {
+    let stream = TcpStream::connect(("127.0.0.1", port))?;
+    stream.set_read_timeout(Some(Duration::from_secs(30)))?;
+    let bearer = token.map(|token| format!("Bearer {token}"));
+    let headers: Vec<(&str, &str)> = bearer.iter().map(|bearer| ("Authorization", bearer.as_str())).collect();
+    over(stream, method, path, &headers, body)
+}
+
+fn over(
+    mut stream: impl Read + Write,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> io::Result<Answer> {
+    let mut head = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n");
     for (name, value) in headers {
         head.push_str(&format!("{name}: {value}\r\n"));
     }

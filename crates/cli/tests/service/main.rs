@@ -7,6 +7,7 @@ mod crash;
 mod faults;
 mod files;
 mod http;
+mod identity;
 mod journal;
 mod judge;
 mod logs;

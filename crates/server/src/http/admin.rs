@@ -12,7 +12,7 @@ use policies::PolicyConfig;
 
 use super::Door;
 use super::errors::{Body, Failure, Refusals};
-use super::peer::By;
+use super::peer::{By, Perhaps};
 use crate::core::Ask;
 use crate::fact::Caller;
 use crate::pulse::STUCK_AFTER;
@@ -120,29 +120,34 @@ pub(crate) async fn config(State(door): State<Door>) -> Json<ConfigView> {
 
 /// Whether the service lives.
 #[utoipa::path(get, path = "/healthz", responses((status = 200, body = Health), (status = 503, body = Health)))]
-pub(crate) async fn healthz(State(door): State<Door>) -> Response {
+pub(crate) async fn healthz(State(door): State<Door>, Perhaps(caller): Perhaps) -> Response {
     let alive = door.service.is_alive();
-    answer(&door, alive, if alive { "ok" } else { "dead" }, None)
+    answer(&door, caller.is_some(), alive, if alive { "ok" } else { "dead" }, None)
 }
 
 /// Whether it can take anything on.
 #[utoipa::path(get, path = "/readyz", responses((status = 200, body = Health), (status = 503, body = Health)))]
-pub(crate) async fn readyz(State(door): State<Door>) -> Response {
+pub(crate) async fn readyz(State(door): State<Door>, Perhaps(caller): Perhaps) -> Response {
+    let known = caller.is_some();
     let trouble = door.service.replica.read().trouble.clone();
     match trouble {
-        Some(trouble) => answer(&door, false, "read_only", Some(trouble)),
+        Some(trouble) => answer(&door, known, false, "read_only", Some(trouble)),
         None if door.service.inbox.is_stuck() => {
             let message = format!("requests wait, and none was taken up for {} s", STUCK_AFTER.as_secs());
-            answer(&door, false, "stuck", Some(message))
+            answer(&door, known, false, "stuck", Some(message))
         }
-        None if door.service.is_alive() => answer(&door, true, "ok", door.service.lost.clone()),
-        None => answer(&door, false, "dead", None),
+        None if door.service.is_alive() => answer(&door, known, true, "ok", door.service.lost.clone()),
+        None => answer(&door, known, false, "dead", None),
     }
 }
 
-fn answer(door: &Door, good: bool, status: &str, message: Option<String>) -> Response {
-    let uptime_seconds = door.service.started.elapsed().as_secs_f64();
-    let health = Health { status: status.into(), version: VERSION.into(), uptime_seconds, message };
+/// Whoever is not known is told the bare status.
+fn answer(door: &Door, known: bool, good: bool, status: &str, message: Option<String>) -> Response {
+    let (version, uptime_seconds, message) = match known {
+        true => (Some(VERSION.into()), Some(door.service.started.elapsed().as_secs_f64()), message),
+        false => (None, None, None),
+    };
+    let health = Health { status: status.into(), version, uptime_seconds, message };
     let code = if good { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (code, Json(health)).into_response()
 }

@@ -79,7 +79,7 @@ impl Counter {
         let router = TowerToHyperService::new(self.router);
         let answer = service_fn(move |request: Request<Incoming>| {
             let allowed = names.as_ref().map_or(Ok(()), |names| names.check(request.uri(), request.headers()));
-            answer(router.clone(), request, allowed, peer.clone(), visit.clone())
+            answer(router.clone(), request, allowed, peer, visit.clone())
         });
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())

@@ -93,7 +93,6 @@ pub(crate) enum PeerKey {
     /// Over TCP, until a request has shown a token.
     Unauthenticated,
     /// Over TCP, by the token's public name.
-    #[allow(dead_code, reason = "nothing gives out tokens yet")]
     Token(String),
 }
 
@@ -249,7 +248,6 @@ impl Table {
 
 impl Admission {
     /// Counts the connection for another peer from now on: over TCP, for the token that its request has shown.
-    #[allow(dead_code, reason = "nothing gives out tokens yet")]
     pub(crate) fn count_for(&self, key: PeerKey) -> Result<(), Problem> {
         let mut table = self.0.all.table();
         let Some(entry) = table.open.get(&self.0.id) else { return Ok(()) };

@@ -30,6 +30,9 @@ impl IntoResponse for Failure {
         let status = StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let mut response = (status, Json(self.0)).into_response();
         response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(Problem::CONTENT_TYPE));
+        if status == StatusCode::UNAUTHORIZED {
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
         response
     }
 }
@@ -154,5 +157,22 @@ impl<S: Send + Sync> FromRequestParts<S> for Named {
         let path = axum::extract::Path::<String>::from_request_parts(parts, state).await;
         let axum::extract::Path(text) = path.map_err(|rejection| Failure(Problem::malformed(rejection.body_text())))?;
         text.parse().map(Named).map_err(|message| Failure(Problem::not_found(message)))
+    }
+}
+
+/// The number that the path names.
+#[derive(Debug)]
+pub(crate) struct Numbered(pub(crate) u32);
+
+impl<S: Send + Sync> FromRequestParts<S> for Numbered {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Numbered, Failure> {
+        let path = axum::extract::Path::<String>::from_request_parts(parts, state).await;
+        let axum::extract::Path(text) = path.map_err(|rejection| Failure(Problem::malformed(rejection.body_text())))?;
+        let found: String = text.chars().take(40).collect();
+        text.parse()
+            .map(Numbered)
+            .map_err(|_| Failure(Problem::not_found(format!("expected a number, found `{found}`"))))
     }
 }

@@ -7,7 +7,7 @@ use api::{EventView, FieldFault, JobId, Problem};
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::sse::{Event, KeepAlive, KeepAliveStream, Sse};
-use cluster::Time;
+use cluster::{ClaimId, Time};
 use serde::Deserialize;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::mpsc;
@@ -16,7 +16,8 @@ use utoipa::IntoParams;
 
 use super::Door;
 use super::errors::{Failure, Query, Refusal};
-use crate::fact::Fact;
+use super::peer::By;
+use crate::fact::{Caller, Fact};
 use crate::replica::Line;
 use crate::views;
 
@@ -39,6 +40,7 @@ pub(crate) struct EventQuery {
         Refusal))]
 pub(crate) async fn events(
     State(door): State<Door>,
+    By(caller): By,
     headers: HeaderMap,
     Query(query): Query<EventQuery>,
 ) -> Result<Sse<KeepAliveStream<ReceiverStream<Result<Event, Infallible>>>>, Failure> {
@@ -47,12 +49,13 @@ pub(crate) async fn events(
     let resumed = headers.get("last-event-id").and_then(|value| value.to_str().ok()?.parse().ok());
     let after = query.after.or(resumed);
     let (sender, receiver) = mpsc::channel(64);
-    tokio::spawn(Stream { door, job, sender }.run(after));
+    tokio::spawn(Stream { door, caller, job, sender }.run(after));
     Ok(Sse::new(ReceiverStream::new(receiver)).keep_alive(KeepAlive::default()))
 }
 
 struct Stream {
     door: Door,
+    caller: Caller,
     job: Option<JobId>,
     sender: mpsc::Sender<Result<Event, Infallible>>,
 }
@@ -106,11 +109,20 @@ impl Stream {
     }
 
     async fn send(&self, line: &Line) -> Result<(), ()> {
-        let view = views::event(&self.door.service.replica.read(), line);
-        let Some(view) = view.filter(|view| self.wants(view)) else { return Ok(()) };
+        let Some(view) = self.view(line).filter(|view| self.wants(view)) else { return Ok(()) };
         let data = serde_json::to_string(&view).map_err(drop)?;
         let event = Event::default().id(view.seq.to_string()).event(&view.what).data(data);
         self.sender.send(Ok(event)).await.map_err(drop)
+    }
+
+    /// The event as far as the caller may see it.
+    fn view(&self, line: &Line) -> Option<EventView> {
+        let shown = self.door.service.replica.read();
+        let view = views::event(&shown, line)?;
+        let Some(job) = view.job.as_deref().and_then(|job| job.parse::<JobId>().ok()) else { return Some(view) };
+        let owner = shown.ledger.claims(job).and_then(|claims| shown.ledger.acceptance(ClaimId(claims.start)));
+        let is_whole = owner.is_some_and(|acceptance| self.door.shows_all(&self.caller, &acceptance.owner));
+        if is_whole { Some(view) } else { views::event_summary(view) }
     }
 
     fn wants(&self, view: &EventView) -> bool {

@@ -1,7 +1,7 @@
 //! Jobs: submitted, listed, shown, changed, explained.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use api::{
     Explanation, FieldFault, JobId, JobPage, JobRequest, JobState, JobView, KubeflowReport, PriorityRequest, Problem,
@@ -20,7 +20,7 @@ use utoipa::IntoParams;
 use super::Door;
 use super::errors::{Body, Failure, Named, Query, Refusal, Refusals, text_of};
 use super::peer::By;
-use crate::core::{Ask, Done, Submission, no_job};
+use crate::core::{Ask, Done, Submission, no_job, not_yours};
 use crate::fact::{Acceptance, Caller};
 use crate::replica::Shown;
 use crate::{explain as why, views};
@@ -50,7 +50,11 @@ pub(crate) struct ListQuery {
 #[utoipa::path(get, path = "/v1/jobs", params(ListQuery), responses(
     (status = 200, body = JobPage), Refusal,
 ))]
-pub(crate) async fn list(State(door): State<Door>, Query(query): Query<ListQuery>) -> Result<Json<JobPage>, Failure> {
+pub(crate) async fn list(
+    State(door): State<Door>,
+    By(caller): By,
+    Query(query): Query<ListQuery>,
+) -> Result<Json<JobPage>, Failure> {
     let states = query.state.as_deref().map(states).transpose()?;
     let limit = query.limit.unwrap_or(USUAL_PAGE);
     if !(1..=LONGEST_PAGE).contains(&limit) {
@@ -79,8 +83,11 @@ pub(crate) async fn list(State(door): State<Door>, Query(query): Query<ListQuery
         true => Box::new(live(&shown).into_iter().filter(|acceptance| acceptance.first.0 < before).rev()),
         false => Box::new(acceptances[..end].iter().rev()),
     };
-    let found = candidates.filter(fits).map(|acceptance| JobId::job(acceptance.first.0));
-    let mut jobs: Vec<JobView> = found.filter_map(|id| views::job(&shown, id, now, false)).take(limit + 1).collect();
+    let found = candidates.filter(fits).filter_map(|acceptance| {
+        let view = views::job(&shown, JobId::job(acceptance.first.0), now, false)?;
+        Some(if door.shows_all(&caller, &acceptance.owner) { view } else { views::summary(view) })
+    });
+    let mut jobs: Vec<JobView> = found.take(limit + 1).collect();
     let next = (jobs.len() > limit).then(|| {
         jobs.pop();
         jobs.last().map(|job| job.id.clone())
@@ -130,10 +137,10 @@ pub(crate) async fn submit(
     let request = JobRequest::parse(&text, format)?;
     request.check().map_err(Problem::invalid)?;
     let submission = examine(&door, &caller, request, key)?;
-    let done = door.service.inbox.ask(caller, Ask::Submit(Box::new(submission))).await?;
+    let done = door.service.inbox.ask(caller.clone(), Ask::Submit(Box::new(submission))).await?;
     let Done::Numbered(id, new) = done else { unreachable!("a submission is answered with a number") };
     let status = if new { StatusCode::CREATED } else { StatusCode::OK };
-    let Json(view) = show_job(&door, id)?;
+    let Json(view) = show_job(&door, &caller, id)?;
     Ok((status, [(header::LOCATION, format!("/v1/jobs/{id}"))], Json(view)).into_response())
 }
 
@@ -159,7 +166,23 @@ fn examine(door: &Door, caller: &Caller, request: JobRequest, key: Option<String
         expected,
         claims_of: &claims_of,
     };
-    Submission::of(request, &scene, account_of(caller)?, key)
+    let ceiling = door.directory.access().ceiling_of(&caller.name, caller.role);
+    check_priority(caller, ceiling.priority, request.priority)?;
+    if !door.rate.admits(caller.uid, ceiling.submissions_per_second, Instant::now()) {
+        let detail = format!("{} submits faster than allowed: try again in a moment", caller.name);
+        return Err(Problem::new(429, "ceiling", detail));
+    }
+    Ok(Submission { ceiling, ..Submission::of(request, &scene, account_of(caller)?, key)? })
+}
+
+fn check_priority(caller: &Caller, ceiling: Option<i32>, priority: i32) -> Result<(), Problem> {
+    match ceiling.filter(|&ceiling| priority > ceiling) {
+        Some(ceiling) => {
+            let fault = format!("expected at most {ceiling}, the ceiling of {}, found {priority}", caller.name);
+            Err(Problem::from(FieldFault::new("priority", fault)))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Whom to run as: the caller, if the service may; itself, if that is the caller.
@@ -181,13 +204,30 @@ fn account_of(caller: &Caller) -> Result<Option<Account>, Problem> {
 /// One job, with what was submitted.
 #[utoipa::path(get, path = "/v1/jobs/{id}", params(("id" = String, Path, description = "7, or 7_3 for a task of an array")),
     responses((status = 200, body = JobView), Refusal))]
-pub(crate) async fn show(State(door): State<Door>, Named(id): Named) -> Result<Json<JobView>, Failure> {
-    Ok(show_job(&door, id)?)
+pub(crate) async fn show(State(door): State<Door>, By(caller): By, Named(id): Named) -> Result<Json<JobView>, Failure> {
+    Ok(show_job(&door, &caller, id)?)
 }
 
-fn show_job(door: &Door, id: JobId) -> Result<Json<JobView>, Problem> {
+fn show_job(door: &Door, caller: &Caller, id: JobId) -> Result<Json<JobView>, Problem> {
     let shown = door.service.replica.read();
-    views::job(&shown, id, door.service.clock.now(), true).map(Json).ok_or_else(|| no_job(id))
+    let view = views::job(&shown, id, door.service.clock.now(), true).ok_or_else(|| no_job(id))?;
+    let is_whole = owner(&shown, id).is_some_and(|owner| door.shows_all(caller, owner));
+    Ok(Json(if is_whole { view } else { views::summary(view) }))
+}
+
+fn owner(shown: &Shown, id: JobId) -> Option<&Caller> {
+    let claims = shown.ledger.claims(id)?;
+    shown.ledger.acceptance(ClaimId(claims.start)).map(|acceptance| &acceptance.owner)
+}
+
+/// Refuses what is for a job's owner and admins only; a job that does not exist belongs to nobody.
+pub(super) fn check_details(door: &Door, caller: &Caller, id: JobId) -> Result<(), Problem> {
+    let shown = door.service.replica.read();
+    match owner(&shown, id) {
+        Some(owner) if door.shows_all(caller, owner) => Ok(()),
+        Some(_) => Err(not_yours(id)),
+        None => Err(no_job(id)),
+    }
 }
 
 /// Another priority for a job.
@@ -200,6 +240,8 @@ pub(crate) async fn reprioritise(
     Body(request): Body<PriorityRequest>,
 ) -> Result<Json<JobView>, Failure> {
     request.check().map_err(Problem::from)?;
+    let ceiling = door.directory.access().ceiling_of(&caller.name, caller.role);
+    check_priority(&caller, ceiling.priority, request.priority)?;
     change(&door, caller, id, Ask::Reprioritise(id, request.priority)).await
 }
 
@@ -233,14 +275,19 @@ pub(crate) async fn release(
 }
 
 async fn change(door: &Door, caller: Caller, id: JobId, ask: Ask) -> Result<Json<JobView>, Failure> {
-    door.service.inbox.ask(caller, ask).await?;
-    Ok(show_job(door, id)?)
+    door.service.inbox.ask(caller.clone(), ask).await?;
+    Ok(show_job(door, &caller, id)?)
 }
 
 /// Why a job has what it has, and what would change it.
 #[utoipa::path(get, path = "/v1/jobs/{id}/explain", params(("id" = String, Path)),
     responses((status = 200, body = Explanation), Refusal))]
-pub(crate) async fn explain(State(door): State<Door>, Named(id): Named) -> Result<Json<Explanation>, Failure> {
+pub(crate) async fn explain(
+    State(door): State<Door>,
+    By(caller): By,
+    Named(id): Named,
+) -> Result<Json<Explanation>, Failure> {
+    check_details(&door, &caller, id)?;
     let shown = door.service.replica.read();
     Ok(Json(why::explain(&shown, id, door.service.clock.now())?))
 }
@@ -259,6 +306,7 @@ pub(crate) struct WaitQuery {
     responses((status = 200, body = JobView), Refusal))]
 pub(crate) async fn wait(
     State(door): State<Door>,
+    By(caller): By,
     Named(id): Named,
     Query(query): Query<WaitQuery>,
 ) -> Result<Json<JobView>, Failure> {
@@ -274,14 +322,14 @@ pub(crate) async fn wait(
     let mut leaving = door.leaving.clone();
     loop {
         version.mark_unchanged();
-        let Json(view) = show_job(&door, id)?;
+        let Json(view) = show_job(&door, &caller, id)?;
         if view.state.is_final() || *leaving.borrow() {
             return Ok(Json(view));
         }
         tokio::select! {
             _ = version.changed() => {}
             _ = leaving.changed() => {}
-            () = tokio::time::sleep_until(deadline) => return Ok(show_job(&door, id)?),
+            () = tokio::time::sleep_until(deadline) => return Ok(show_job(&door, &caller, id)?),
         }
     }
 }

@@ -32,7 +32,7 @@ pub(super) enum Entrance {
 /// A client that has just come in.
 enum Stream {
     Socket(UnixStream),
-    Tcp(TcpStream, SocketAddr, Arc<Names>),
+    Tcp(TcpStream, Arc<Names>),
 }
 
 /// Lets clients in until the service leaves, and then waits for those who are being answered.
@@ -75,7 +75,7 @@ fn welcome(stream: Stream, counter: &Counter, all: &Connections, open: &mut Join
             let counter = counter.clone();
             match stream {
                 Stream::Socket(stream) => open.spawn(counter.serve(stream, peer, admission, None)),
-                Stream::Tcp(stream, _, names) => open.spawn(counter.serve(stream, peer, admission, Some(names))),
+                Stream::Tcp(stream, names) => open.spawn(counter.serve(stream, peer, admission, Some(names))),
             };
         }
     }
@@ -86,10 +86,10 @@ impl Entrance {
         match self {
             Entrance::Socket(listener) => listener.accept().await.map(|(stream, _)| Stream::Socket(stream)),
             Entrance::Tcp(listener, names) => {
-                let (stream, there) = listener.accept().await?;
+                let (stream, _) = listener.accept().await?;
                 // An answer is written as a whole: waiting for more of it would only delay it.
                 stream.set_nodelay(true)?;
-                Ok(Stream::Tcp(stream, there, names.clone()))
+                Ok(Stream::Tcp(stream, names.clone()))
             }
         }
     }
@@ -100,10 +100,10 @@ impl Stream {
     fn peer(&self) -> (Peer, PeerKey, bool) {
         match self {
             Stream::Socket(stream) => match stream.peer_cred().map(|credentials| credentials.uid()) {
-                Ok(uid) => (Peer::of_user(uid), PeerKey::User(uid), uid == 0 || uid == geteuid().as_raw()),
-                Err(_) => (Peer::unknown(), PeerKey::Unauthenticated, false),
+                Ok(uid) => (Peer::Socket { uid: Some(uid) }, PeerKey::User(uid), uid == 0 || uid == geteuid().as_raw()),
+                Err(_) => (Peer::Socket { uid: None }, PeerKey::Unauthenticated, false),
             },
-            Stream::Tcp(stream, there, _) => (Peer::over_tcp(stream, *there), PeerKey::Unauthenticated, false),
+            Stream::Tcp(..) => (Peer::Network, PeerKey::Unauthenticated, false),
         }
     }
 

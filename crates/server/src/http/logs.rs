@@ -19,6 +19,8 @@ use utoipa::IntoParams;
 
 use super::Door;
 use super::errors::{Failure, Named, Query, Refusal};
+use super::jobs::check_details;
+use super::peer::By;
 use crate::core::no_job;
 
 /// How often a log that is followed is looked at.
@@ -51,9 +53,11 @@ pub(crate) struct LogQuery {
         Refusal))]
 pub(crate) async fn logs(
     State(door): State<Door>,
+    By(caller): By,
     Named(id): Named,
     Query(query): Query<LogQuery>,
 ) -> Result<Response, Failure> {
+    check_details(&door, &caller, id)?;
     let (claim, latest) = claim_of(&door, id)?;
     // The first launch may be waited for.
     if let Some(attempt) = query.attempt.filter(|&attempt| attempt == 0 || attempt > latest.max(1)) {

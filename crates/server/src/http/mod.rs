@@ -5,16 +5,18 @@ mod connection;
 mod connections;
 mod errors;
 mod events;
+mod guard;
 mod jobs;
 mod listen;
 mod logs;
 mod names;
 mod peer;
 mod socket;
+mod tokens;
 
 use std::sync::Arc;
 
-use api::Problem;
+use api::{Problem, Role};
 use axum::Router;
 use axum::routing::get;
 use tokio::sync::watch;
@@ -22,7 +24,9 @@ use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use crate::access::{Directory, OthersSee, Rate, Refusals};
 use crate::error::ServerError;
+use crate::fact::Caller;
 use crate::service::Service;
 use connection::{Counter, Pace};
 use connections::Connections;
@@ -41,6 +45,17 @@ pub(crate) struct Door {
     pub(crate) service: Arc<Service>,
     /// Becomes true when the service leaves, so that streams end.
     pub(crate) leaving: watch::Receiver<bool>,
+    pub(crate) directory: Arc<Directory>,
+    pub(crate) refusals: Arc<Refusals>,
+    /// How fast users submit.
+    pub(crate) rate: Arc<Rate>,
+}
+
+impl Door {
+    /// Whether the caller sees all of a job that belongs to `owner`.
+    pub(crate) fn shows_all(&self, caller: &Caller, owner: &Caller) -> bool {
+        caller.uid == owner.uid || caller.role == Role::Admin || self.directory.access().others_see == OthersSee::All
+    }
 }
 
 #[derive(OpenApi)]
@@ -74,6 +89,8 @@ fn routes() -> OpenApiRouter<Door> {
         .routes(routes!(admin::healthz))
         .routes(routes!(admin::readyz))
         .routes(routes!(admin::metrics))
+        .routes(routes!(tokens::list, tokens::create))
+        .routes(routes!(tokens::revoke))
 }
 
 /// The OpenAPI document, as it is served.
@@ -89,6 +106,7 @@ fn router(door: Door) -> Router {
         .method_not_allowed_fallback(|| async {
             Failure(Problem::new(405, "method-not-allowed", "this cannot be done here: see /v1/openapi.json"))
         })
+        .layer(axum::middleware::from_fn_with_state(door.clone(), guard::guard))
         .with_state(door)
 }
 
@@ -102,7 +120,9 @@ pub async fn serve(service: Arc<Service>, leave: watch::Receiver<bool>) -> Resul
     for &address in &service.config.listen {
         entrances.push(listen::listen_on_address(address, names.clone()).await?);
     }
-    let router = router(Door { service, leaving: leave.clone() });
+    let directory = Arc::new(Directory::new(service.config.access.clone()));
+    let (refusals, rate) = (Arc::new(Refusals::default()), Arc::new(Rate::default()));
+    let router = router(Door { service, leaving: leave.clone(), directory, refusals, rate });
     let counter = Counter { router, pace: Pace::of(&limits), leaving: leave };
     let all = Connections::new(limits);
     let mut accepting = tokio::task::JoinSet::new();

@@ -147,7 +147,7 @@ fn core_event(fact: &Fact) -> Option<&Event> {
     match fact {
         Fact::Core(Event::RunProgressed { report, .. }) if report.steps.is_none() => None,
         Fact::Core(event) => Some(event),
-        Fact::Numbered(_) | Fact::Reported { .. } | Fact::NotResized { .. } | Fact::Ended { .. } => None,
+        _ => None,
     }
 }
 
@@ -159,9 +159,10 @@ fn as_heard(batch: Vec<Input>) -> (Calls, Vec<News>) {
     for input in batch {
         match input {
             Input::Request(Request::Submit { spec, speed, held: false }) => {
-                let caller = Caller { uid: 1000, name: spec.user.to_string(), is_admin: false };
+                let caller = Caller::new(1000, spec.user.to_string(), api::Role::User);
                 let (program, request) = (program(), JobRequest::new(["train"]));
-                let submission = Submission { spec, speed, request, program, key: None, array: None };
+                let submission =
+                    Submission { spec, speed, request, program, key: None, array: None, ceiling: Default::default() };
                 calls.push((caller, Ask::Submit(Box::new(submission)), oneshot::channel().0));
             }
             Input::Request(other) => panic!("nobody asked for {other:?}"),

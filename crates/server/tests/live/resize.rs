@@ -58,7 +58,7 @@ impl Bench {
             claims_of: &|_| None,
         };
         let submission = Submission::of(request, &scene, None, None).unwrap();
-        let caller = Caller { uid: 1, name: "ada".into(), is_admin: false };
+        let caller = Caller::new(1, "ada", api::Role::User);
         let (reply, _) = oneshot::channel();
         self.second += 1;
         self.live.turn(self.now(), vec![(caller, Ask::Submit(Box::new(submission)), reply)], Vec::new()).unwrap();
@@ -266,7 +266,7 @@ fn of_the_batch_nothing_is_said_while_the_workers_change() {
     bench.submit(elastic());
     bench.hear(News::Started { run: FIRST });
     let local_batch = |bench: &mut Bench| {
-        let caller = Caller { uid: 1, name: "ada".into(), is_admin: false };
+        let caller = Caller::new(1, "ada", api::Role::User);
         let report = ProgressReport { loss: Some(0.5), ..ProgressReport::default() };
         let (reply, mut answer) = oneshot::channel();
         bench.second += 1;

@@ -70,7 +70,7 @@ impl Crowd {
         let (cluster, queues) = draft.build().map_err(Failure::usage)?;
         let first = PolicyConfig::named("fifo").build().map_err(Failure::usage)?;
         let (engine, _) = Engine::new(cluster, queues, "fifo", first, Settings::default());
-        let caller = Caller { uid: 0, name: "bench".into(), is_admin: true };
+        let caller = Caller::new(0, "bench", api::Role::Admin);
         Ok(Crowd { core: Core { engine, ledger: Ledger::default() }, now: Time::ZERO, submitted: 0, caller })
     }
 

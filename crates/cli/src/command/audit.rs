@@ -1,0 +1,134 @@
+//! `moira audit`: who did what, from the journal and its archives. It needs no service, and may be read by those who may
+//! read the journal: the service's own user and root.
+
+use std::io::{self, Write};
+
+use anyhow::anyhow;
+use clap::Args;
+use serde::Serialize;
+use serde_json::Value;
+use server::{Caller, Deed, Fact};
+
+use super::serve::DataDir;
+use super::service::{self, Shape};
+use crate::failure::Failure;
+use crate::render;
+
+#[derive(Debug, Args)]
+pub(crate) struct Audit {
+    #[command(flatten)]
+    data_dir: DataDir,
+    /// Only what this user did
+    #[arg(long, value_name = "USER")]
+    by: Option<String>,
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Shape,
+}
+
+/// One line of the audit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+struct Line {
+    seq: u64,
+    at: String,
+    user: String,
+    uid: u32,
+    role: &'static str,
+    /// The token it came with; none over the socket.
+    token: Option<u32>,
+    what: String,
+}
+
+impl Audit {
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        let path = server::journal_path(&self.data_dir.path()?);
+        if !path.exists() {
+            return Err(Failure::new(anyhow!("there is no journal at {}", path.display())));
+        }
+        let mut lines = Lines::default();
+        journal::export(&path, &mut lines).map_err(Failure::new)?;
+        let mut lines = lines.found;
+        lines.retain(|line| self.by.as_ref().is_none_or(|by| *by == line.user));
+        match self.output {
+            Shape::Json => lines.iter().try_for_each(service::json),
+            Shape::Name => lines.iter().try_for_each(|line| render::line(&line.seq.to_string())),
+            Shape::Table => render::table(&["ENTRY", "AT", "USER", "ROLE", "BY", "WHAT"], lines.into_iter().map(row)),
+        }
+    }
+}
+
+fn row(line: Line) -> Vec<String> {
+    let by = line.token.map_or("socket".into(), |token| format!("token {token}"));
+    vec![line.seq.to_string(), line.at, line.user, line.role.into(), by, line.what]
+}
+
+/// Picks out of the export what somebody did.
+#[derive(Debug, Default)]
+struct Lines {
+    partial: Vec<u8>,
+    found: Vec<Line>,
+}
+
+impl Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        for part in bytes.split_inclusive(|&byte| byte == b'\n') {
+            self.partial.extend_from_slice(part);
+            if part.ends_with(b"\n") {
+                self.found.extend(deed_in(&self.partial)?);
+                self.partial.clear();
+            }
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn deed_in(text: &[u8]) -> io::Result<Option<Line>> {
+    let entry: Value = serde_json::from_slice(text)?;
+    let is_deed = |name: &str| entry["fact"].get(name).is_some();
+    // Most entries are the core's own, and are not read any further.
+    if !["Numbered", "Did", "TokenMade", "TokenRevoked"].into_iter().any(is_deed) {
+        return Ok(None);
+    }
+    let (seq, at) = (entry["seq"].as_u64().unwrap_or(0), entry["at"].as_i64().unwrap_or(0));
+    let fact: Fact = serde_json::from_value(entry["fact"].clone())?;
+    Ok(described(&fact).map(|(by, what)| Line {
+        seq,
+        at: api::rfc3339(at),
+        user: by.name.clone(),
+        uid: by.uid,
+        role: by.role.as_str(),
+        token: by.token,
+        what,
+    }))
+}
+
+fn described(fact: &Fact) -> Option<(&Caller, String)> {
+    match fact {
+        Fact::Numbered(acceptance) => {
+            let name = &acceptance.program.job_name;
+            Some((&acceptance.owner, format!("submitted job {} ({name})", acceptance.first)))
+        }
+        Fact::Did { by, deed } => Some((by, words(deed))),
+        Fact::TokenMade { by, token } => {
+            Some((by, format!("made token {} for {} as {}", token.id, token.user, token.role)))
+        }
+        Fact::TokenRevoked { by, id, .. } => Some((by, format!("revoked token {id}"))),
+        _ => None,
+    }
+}
+
+fn words(deed: &Deed) -> String {
+    match deed {
+        Deed::Cancel(id) => format!("cancelled job {id}"),
+        Deed::Hold(id) => format!("held job {id}"),
+        Deed::Release(id) => format!("released job {id}"),
+        Deed::Reprioritise(id, priority) => format!("set the priority of job {id} to {priority}"),
+        Deed::Cordon(node) => format!("cordoned node {node}"),
+        Deed::Drain(node) => format!("drained node {node}"),
+        Deed::Uncordon(node) => format!("uncordoned node {node}"),
+        Deed::UsePolicy(policy) => format!("set the policy {policy}"),
+    }
+}

@@ -1,0 +1,430 @@
+//! Who may do what, as an unfriendly user of the same machine would try it: over the port, over the socket, with tokens
+//! and without.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use api::Role;
+use serde_json::{Value, json};
+use server::access::ENDPOINTS;
+use tempfile::TempDir;
+
+use crate::http::{self, Answer};
+use crate::service::{FOUR_DEVICES, PATIENCE, Service, binary, eventually, say};
+
+/// Two users that every machine has, neither of them root: `daemon` and `nobody`.
+const ANN: u32 = 1;
+const BOB: u32 = 65_534;
+
+/// A service that listens on a port too, in a folder that others can pass through, with a binary that others can run.
+struct Shared {
+    service: Service,
+    port: u16,
+    folder: TempDir,
+}
+
+impl Shared {
+    fn start(config: &str) -> Shared {
+        let folder = tempfile::Builder::new().prefix("moira-").tempdir().unwrap();
+        let open = |path: &PathBuf, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        open(&folder.path().to_path_buf(), 0o755);
+        // Of a name that no other has: the log of the service is called after it.
+        let data_dir = folder.path().join(folder.path().file_name().unwrap());
+        fs::create_dir(&data_dir).unwrap();
+        open(&data_dir, 0o711);
+        let copy = folder.path().join("moira");
+        fs::copy(binary(), &copy).unwrap();
+        open(&copy, 0o755);
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let mut service = Service::at(data_dir, &format!("listen = [\"127.0.0.1:{port}\"]\n{config}"));
+        service.rise();
+        Shared { service, port, folder }
+    }
+
+    /// A command of another user about this service.
+    fn moira_as(&self, uid: u32, arguments: &[&str]) -> Output {
+        let mut command = Command::new(self.folder.path().join("moira"));
+        command.args(arguments).uid(uid).gid(uid).current_dir("/").stdin(Stdio::null());
+        command.env("MOIRA_DATA_DIR", self.service.data_dir()).env_remove("MOIRA_SERVER").env("HOME", "/nonexistent");
+        command.output().expect("the binary runs")
+    }
+
+    #[track_caller]
+    fn json_as(&self, uid: u32, arguments: &[&str]) -> Value {
+        let output = self.moira_as(uid, arguments);
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    fn ask(&self, token: Option<&str>, method: &str, path: &str, body: &str) -> Answer {
+        http::ask_port(self.port, token, method, path, body).unwrap()
+    }
+
+    /// The secret of a new token of root's with this role.
+    fn token(&self, role: &str) -> String {
+        let made = self.service.json(&["token", "create", "--role", role, "-o", "json"]);
+        made["secret"].as_str().unwrap().to_string()
+    }
+}
+
+/// Whether this test can be other users; CI can.
+fn is_root() -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root {
+        assert!(std::env::var_os("CI").is_none(), "CI must be root");
+        say("SKIPPED: only root can be other users");
+    }
+    is_root
+}
+
+fn text(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+#[test]
+fn whoever_comes_over_the_port_without_a_token_is_nobody_however_quickly_it_leaves() {
+    let shared = Shared::start(FOUR_DEVICES);
+    let body = r#"{"command": ["true"]}"#;
+    let request = format!(
+        "POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    // A connection that is closed at once belongs to nobody any more when the service looks whose it is.
+    for _ in 0..40 {
+        let mut stream = TcpStream::connect(("127.0.0.1", shared.port)).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+    }
+    let answer = shared.ask(None, "POST", "/v1/jobs", body);
+    assert_eq!((answer.status, &answer.body["type"]), (401, &json!("urn:moira:problem:no-token")));
+    assert_eq!(shared.service.json(&["ls", "--all", "-o", "json"])["jobs"], json!([]));
+    for token in ["", "moira_", "moira_00", "moira-run_0.1_00", "moira-run_99.1_00", "x\u{7f}"] {
+        let answer = shared.ask(Some(token), "GET", "/v1/jobs", "");
+        assert!(matches!(answer.status, 400 | 401), "{token}: {}", answer.status);
+    }
+}
+
+#[test]
+fn without_a_token_the_port_tells_that_the_service_lives_and_no_more() {
+    let shared = Shared::start(FOUR_DEVICES);
+    for path in ["/healthz", "/readyz"] {
+        let answer = shared.ask(None, "GET", path, "");
+        assert_eq!((answer.status, answer.body), (200, json!({"status": "ok"})), "{path}");
+        assert!(shared.service.get(path).body["version"].is_string(), "the socket tells more");
+    }
+    for path in ["/", "/nothing", "/metrics", "/v1/openapi.json"] {
+        assert_eq!(shared.ask(None, "GET", path, "").status, 401, "{path}");
+    }
+}
+
+/// The table of the documentation, cell by cell: each endpoint as each role.
+#[test]
+fn every_role_may_do_what_the_table_says_and_nothing_else() {
+    let shared = Shared::start(FOUR_DEVICES);
+    let job = shared.service.submit(&["--", "sleep", "600"]);
+    let other = shared.service.submit(&["--hold", "--", "true"]);
+    shared.service.until(&job, "running");
+    let run = fs::read_to_string(shared.service.data_dir().join(format!("runs/{job}.1/token"))).unwrap();
+    let tokens = Role::ALL.map(|role| (role, shared.token(role.as_str())));
+    for endpoint in ENDPOINTS {
+        let path = endpoint.path.replace("{id}", if endpoint.path.contains("tokens") { "999" } else { &job });
+        let path = match endpoint.path {
+            "/v1/events" => "/v1/events?job=x".to_string(),
+            "/v1/jobs/{id}/wait" => format!("{path}?timeout_seconds=0"),
+            _ => path.replace("{name}", "no-such-node"),
+        };
+        // Nothing is done by any of these, or nothing that matters: bodies are faulty, names unknown.
+        let path = path.replace("/cancel", "x/cancel").replace("/hold", "x/hold").replace("/release", "x/release");
+        let status = |token: Option<&str>| shared.ask(token, endpoint.method, &path, "{\"nonsense\": 1}").status;
+        let refused = |status: u16| matches!(status, 401 | 403);
+        assert_eq!(refused(status(None)), !endpoint.admits(None), "{endpoint:?} without a token");
+        for (role, token) in &tokens {
+            let allowed = endpoint.admits(Some(*role)) && !endpoint.socket_only;
+            let status = status(Some(token));
+            assert_eq!(refused(status), !allowed, "{endpoint:?} as {role}: {status}");
+        }
+        let status = status(Some(&run));
+        assert_eq!(refused(status), !(endpoint.run || endpoint.least.is_none()), "{endpoint:?} by a run: {status}");
+    }
+    let report = shared.ask(Some(&run), "POST", &format!("/v1/jobs/{job}/progress"), r#"{"steps": 7}"#);
+    assert_eq!(report.status, 200, "{}", report.body);
+    let report = shared.ask(Some(&run), "POST", &format!("/v1/jobs/{other}/progress"), r#"{"steps": 7}"#);
+    assert_eq!(report.status, 403, "on another job: {}", report.body);
+}
+
+#[test]
+fn the_token_of_a_run_belongs_to_its_owner_and_ends_with_the_run() {
+    if !is_root() {
+        return;
+    }
+    let shared = Shared::start(FOUR_DEVICES);
+    let script = "cat \"$MOIRA_TOKEN_FILE\"; stat -c %a:%u \"$MOIRA_TOKEN_FILE\"; sleep 600";
+    let job = shared.json_as(ANN, &["submit", "-o", "json", "--", "sh", "-c", script]);
+    let job = job["id"].as_str().unwrap();
+    let log = || text(&shared.moira_as(ANN, &["logs", job]));
+    eventually("the job has shown its token", || log().contains(":1\n"));
+    let shown = log();
+    let run = shown.lines().find(|line| line.starts_with("moira-run_")).unwrap_or(&shown).trim();
+    let (run, rest) = run.split_at(run.find("600:1").unwrap_or(run.len()));
+    assert!(shown.contains("600:1"), "{shown}{rest}");
+    let path = format!("/v1/jobs/{job}/progress");
+    assert_eq!(shared.ask(Some(run), "POST", &path, r#"{"steps": 3}"#).status, 200);
+    assert_eq!(shared.service.show(job)["progress"]["steps"], 3);
+    shared.service.json(&["cancel", "-o", "json", job]);
+    shared.service.until(job, "cancelled");
+    assert_eq!(shared.ask(Some(run), "POST", &path, r#"{"steps": 4}"#).status, 401);
+}
+
+#[test]
+fn users_make_their_own_tokens_never_above_their_role() {
+    if !is_root() {
+        return;
+    }
+    let shared = Shared::start(&format!("{FOUR_DEVICES}\n[access.viewer]\nusers = [\"nobody\"]\n"));
+    let made = shared.json_as(ANN, &["token", "create", "--label", "laptop", "--expires-in", "1h", "-o", "json"]);
+    assert_eq!((&made["user"], &made["role"]), (&json!("daemon"), &json!("user")));
+    let secret = made["secret"].as_str().unwrap();
+    assert_eq!(shared.ask(Some(secret), "GET", "/v1/jobs", "").status, 200);
+    assert_eq!(shared.ask(Some(secret), "POST", "/v1/tokens", "{}").status, 403, "tokens beget no tokens");
+    for refused in [["--role", "admin"], ["--user", "root"]] {
+        let output = shared.moira_as(ANN, &[&["token", "create"][..], &refused].concat());
+        assert!(!output.status.success(), "{refused:?}: {}", text(&output));
+    }
+    assert!(text(&shared.moira_as(BOB, &["token", "create", "--role", "user"])).contains("role"));
+    assert!(text(&shared.moira_as(BOB, &["submit", "--", "true"])).contains("needs the role user"));
+    assert_eq!(shared.json_as(BOB, &["token", "ls", "-o", "json"])["tokens"], json!([]));
+    assert!(text(&shared.moira_as(BOB, &["token", "revoke", "1"])).contains("has no token 1"));
+    assert_eq!(shared.service.json(&["token", "ls", "-o", "json"])["tokens"][0]["label"], "laptop");
+    let journal = fs::read(shared.service.data_dir().join("journal.db-wal")).unwrap();
+    let holds = |text: &str| journal.windows(text.len()).any(|window| window == text.as_bytes());
+    assert!(holds("laptop") && !holds(secret), "what is kept is not the secret");
+    shared.json_as(ANN, &["token", "revoke", "1", "-o", "json"]);
+    assert_eq!(shared.ask(Some(secret), "GET", "/v1/jobs", "").status, 401);
+}
+
+#[test]
+fn a_token_is_written_where_only_its_owner_reads_it_and_found_there() {
+    let shared = Shared::start(FOUR_DEVICES);
+    let file = shared.folder.path().join("token");
+    let path = file.display().to_string();
+    let made = shared.service.moira(&["token", "create", "--file", &path]);
+    assert!(made.status.success() && !text(&made).contains("moira_"), "{}", text(&made));
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    let again = shared.service.moira(&["token", "create", "--file", &path]);
+    assert!(!again.status.success() && text(&again).contains(&path), "{}", text(&again));
+    let over_port = || {
+        let mut command = Command::new(binary());
+        command.args(["ls", "-o", "json"]).env("MOIRA_SERVER", format!("http://127.0.0.1:{}", shared.port));
+        command.env("MOIRA_TOKEN_FILE", &path).env("MOIRA_DATA_DIR", shared.service.data_dir()).output().unwrap()
+    };
+    assert!(over_port().status.success(), "{}", text(&over_port()));
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
+    assert!(text(&over_port()).contains("chmod 600"), "{}", text(&over_port()));
+}
+
+#[test]
+fn a_token_is_not_sent_to_whoever_took_the_port() {
+    if !is_root() {
+        return;
+    }
+    let shared = Shared::start(FOUR_DEVICES);
+    let file = shared.folder.path().join("token").display().to_string();
+    shared.service.moira(&["token", "create", "--file", &file]);
+    let thief = shared.folder.path().join("thief");
+    fs::create_dir(&thief).unwrap();
+    std::os::unix::fs::chown(&thief, Some(BOB), Some(BOB)).unwrap();
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let mut listening = Command::new(shared.folder.path().join("moira"))
+        .args(["serve", "--listen", &format!("127.0.0.1:{port}"), "--data-dir"])
+        .arg(&thief)
+        .uid(BOB)
+        .gid(BOB)
+        .current_dir("/")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    eventually("the thief listens", || TcpStream::connect(("127.0.0.1", port)).is_ok());
+    let output = Command::new(binary())
+        .args(["ls"])
+        .env("MOIRA_SERVER", format!("http://127.0.0.1:{port}"))
+        .env("MOIRA_TOKEN_FILE", &file)
+        .env("MOIRA_DATA_DIR", shared.service.data_dir())
+        .output()
+        .unwrap();
+    listening.kill().unwrap();
+    listening.wait().unwrap();
+    let said = text(&output);
+    assert!(!output.status.success() && said.contains("no token is sent") && said.contains("nobody"), "{said}");
+}
+
+#[test]
+fn revoking_a_token_ends_what_goes_on_by_it() {
+    let shared = Shared::start(FOUR_DEVICES);
+    let secret = shared.token("user");
+    let mut stream = TcpStream::connect(("127.0.0.1", shared.port)).unwrap();
+    let head = format!("GET /v1/events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {secret}\r\n\r\n");
+    stream.write_all(head.as_bytes()).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut buffer = [0; 4096];
+    let read = stream.read(&mut buffer).unwrap();
+    assert!(String::from_utf8_lossy(&buffer[..read]).starts_with("HTTP/1.1 200"));
+    shared.service.json(&["token", "revoke", "1", "-o", "json"]);
+    let begun = Instant::now();
+    while stream.read(&mut buffer).is_ok_and(|count| count > 0) {
+        assert!(begun.elapsed() < PATIENCE, "the stream goes on");
+    }
+    assert!(begun.elapsed() < Duration::from_secs(5) || std::env::var_os("CI").is_some());
+}
+
+/// Everything that Ann's job is made of, and everything that could tell Bob of it.
+#[test]
+fn no_secret_of_one_user_reaches_another() {
+    if !is_root() {
+        return;
+    }
+    let shared = Shared::start(FOUR_DEVICES);
+    let script = "echo the-log-secret; echo '{\"steps\": 5, \"metrics\": {\"metric-secret\": 1}}' >> \"$MOIRA_PROGRESS_FILE\"; \
+                  sleep 600";
+    let words = [
+        &["submit", "-o", "json", "--name", "ann's", "--env", "KEY=the-env-secret"][..],
+        &["--", "sh", "-c", script, "the-command-secret"],
+    ];
+    let job = shared.json_as(ANN, &words.concat())["id"].as_str().unwrap().to_string();
+    let broken =
+        shared.json_as(ANN, &["submit", "-o", "json", "--name", "broken", "--", "/no/such/the-failure-secret"]);
+    let broken = broken["id"].as_str().unwrap().to_string();
+    shared.service.until_it(&job, "reporting", |job| job["progress"]["steps"] == 5);
+    shared.service.until(&broken, "failed");
+    let own = text(&shared.moira_as(ANN, &["show", "-o", "json", &job]));
+    assert!(own.contains("the-env-secret") && own.contains("the-command-secret"), "{own}");
+
+    let (id, gone) = (job.as_str(), broken.as_str());
+    let commands: [&[&str]; 14] = [
+        &["ls", "--all", "-o", "json"],
+        &["ls", "--all"],
+        &["show", id],
+        &["show", "-o", "json", id],
+        &["show", "-o", "json", gone],
+        &["explain", id],
+        &["explain", "-o", "json", gone],
+        &["logs", id],
+        &["logs", gone],
+        &["wait", "--timeout", "1s", gone],
+        &["cancel", id],
+        &["hold", id],
+        &["priority", id, "5"],
+        &["audit"],
+    ];
+    let mut seen: Vec<(String, String)> =
+        commands.iter().map(|words| (words.join(" "), text(&shared.moira_as(BOB, words)))).collect();
+    let secret = shared.json_as(BOB, &["token", "create", "-o", "json"])["secret"].as_str().unwrap().to_string();
+    let paths = [
+        "/metrics".to_string(),
+        "/v1/nodes".into(),
+        "/v1/queues".into(),
+        "/v1/config".into(),
+        "/v1/jobs".into(),
+        format!("/v1/jobs/{id}/wait?timeout_seconds=0"),
+        format!("/v1/jobs/{id}/logs"),
+    ];
+    for path in paths {
+        seen.push((path.clone(), raw(shared.port, &secret, &path)));
+    }
+    seen.push(("events".into(), raw(shared.port, &secret, "/v1/events?after=0")));
+    for (what, text) in &seen {
+        for secret in ["the-log-", "the-env-", "the-command-", "the-failure-", "metric-secret", "MOIRA_"] {
+            assert!(!text.contains(secret), "{what} tells {secret}: {text}");
+        }
+    }
+    let summary = shared.json_as(BOB, &["show", "-o", "json", id]);
+    assert_eq!(
+        (&summary["name"], &summary["owner"], &summary["state"]),
+        (&json!("ann's"), &json!("daemon"), &json!("running"))
+    );
+    assert_eq!((&summary["summary"], &summary["gpus"]), (&json!(true), &json!(1.0)));
+    assert!(summary["submitted_at"].is_string());
+}
+
+/// Everything that is sent within two seconds.
+fn raw(port: u16, token: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let head =
+        format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAuthorization: Bearer {token}\r\n\r\n");
+    stream.write_all(head.as_bytes()).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+    let (mut text, mut buffer) = (Vec::new(), [0; 65536]);
+    while let Ok(count @ 1..) = stream.read(&mut buffer) {
+        text.extend_from_slice(&buffer[..count]);
+    }
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+#[test]
+fn the_configuration_may_open_what_others_see() {
+    if !is_root() {
+        return;
+    }
+    let shared = Shared::start(&format!("{FOUR_DEVICES}\n[access]\nothers_see = \"all\"\n"));
+    let job = shared.json_as(ANN, &["submit", "-o", "json", "--", "echo", "hello"]);
+    let job = job["id"].as_str().unwrap();
+    shared.service.until(job, "succeeded");
+    assert_eq!(shared.json_as(BOB, &["show", "-o", "json", job])["spec"]["command"], json!(["echo", "hello"]));
+    assert!(text(&shared.moira_as(BOB, &["logs", job])).contains("hello"));
+    assert!(text(&shared.moira_as(BOB, &["cancel", job])).contains("belongs to someone else"));
+}
+
+#[test]
+fn ceilings_bound_what_one_user_has() {
+    if !is_root() {
+        return;
+    }
+    let ceilings = "[access.ceilings]\nlive_jobs = 3\ndevices = 4\npriority = 10\n";
+    let shared = Shared::start(&format!("{FOUR_DEVICES}\n{ceilings}"));
+    let submit = |words: &[&str]| shared.moira_as(ANN, &[&["submit"], words, &["--", "sleep", "600"]].concat());
+    assert!(text(&submit(&["--priority", "11"])).contains("expected at most 10"));
+    assert!(text(&submit(&["--workers", "1..5"])).contains("4 devices"), "{}", text(&submit(&["--workers", "1..5"])));
+    assert!(submit(&["--priority", "10"]).status.success());
+    assert!(text(&shared.moira_as(ANN, &["priority", "0", "11"])).contains("expected at most 10"));
+    assert!(text(&submit(&["--array", "1-3"])).contains("3 jobs"));
+    assert!(submit(&["--array", "1-2"]).status.success());
+    assert!(text(&submit(&[])).contains("3 jobs"));
+    assert!(shared.moira_as(BOB, &["submit", "--", "true"]).status.success(), "others have ceilings of their own");
+    shared.service.submit(&["--priority", "1000", "--", "true"]);
+}
+
+#[test]
+fn who_did_what_is_on_record() {
+    if !is_root() {
+        return;
+    }
+    let shared = Shared::start(FOUR_DEVICES);
+    let job = shared.json_as(ANN, &["submit", "-o", "json", "--name", "mine", "--", "sleep", "600"]);
+    let job = job["id"].as_str().unwrap();
+    let refused = shared.moira_as(BOB, &["cancel", job]);
+    assert!(!refused.status.success());
+    shared.json_as(BOB, &["token", "create", "-o", "json"]);
+    shared.service.json(&["cancel", "-o", "json", job]);
+    shared.service.json(&["node", "cordon", "-o", "json", "t4"]);
+    let audit = text(&shared.service.moira(&["audit", "-o", "json"]));
+    let lines: Vec<Value> = audit.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let told: Vec<(String, String)> = lines
+        .iter()
+        .map(|line| (line["user"].as_str().unwrap().into(), line["what"].as_str().unwrap().into()))
+        .collect();
+    let expected = [
+        ("daemon", format!("submitted job {job} (mine)")),
+        ("nobody", "made token 1 for nobody as user".into()),
+        ("root", format!("cancelled job {job}")),
+        ("root", "cordoned node t4".into()),
+    ];
+    assert_eq!(told, expected.map(|(user, what)| (user.to_string(), what)));
+    let log = shared.service.log();
+    let refused = |line: &str| line.contains("\"refused\"") && line.contains("nobody") && line.contains("403");
+    assert!(log.lines().any(refused), "{log}");
+}

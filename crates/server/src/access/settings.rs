@@ -1,0 +1,168 @@
+//! The part of the configuration that says who has which role, what others see, and how much one user may have.
+
+use std::collections::BTreeMap;
+
+use api::Role;
+use serde::{Deserialize, Serialize};
+
+/// The table `[access]`.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Access {
+    /// The role of those who may connect and whom nothing below names.
+    pub everyone: Role,
+    /// What is shown of a job to those who neither own it nor are admins.
+    pub others_see: OthersSee,
+    pub viewer: Members,
+    pub user: Members,
+    pub operator: Members,
+    /// Root and the service's own user are admins in any case.
+    pub admin: Members,
+    pub ceilings: Ceilings,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OthersSee {
+    /// Number, name, owner, queue, state, size and times.
+    #[default]
+    Summary,
+    /// Everything, as the owner sees it.
+    All,
+}
+
+/// Users and groups of the operating system, by name.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Members {
+    pub users: Vec<String>,
+    pub groups: Vec<String>,
+}
+
+/// How much one user may have. Operators and admins are not bound by it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Ceilings {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub priority: Option<i32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub live_jobs: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub devices: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub submissions_per_second: Option<f64>,
+    /// For single users, instead of what is said above.
+    pub users: BTreeMap<String, Ceiling>,
+}
+
+/// The ceilings of one user; what is none has no ceiling.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Ceiling {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub priority: Option<i32>,
+    /// Jobs and tasks of arrays that have not ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub live_jobs: Option<u32>,
+    /// Devices that all live jobs together ask for, each at its largest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub devices: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub submissions_per_second: Option<f64>,
+}
+
+impl Default for Ceilings {
+    fn default() -> Ceilings {
+        Ceilings {
+            priority: None,
+            live_jobs: None,
+            devices: None,
+            // Far more than a person or a script needs, far less than it takes to keep others waiting.
+            submissions_per_second: Some(100.0),
+            users: BTreeMap::new(),
+        }
+    }
+}
+
+impl Access {
+    /// The role of a user in these groups.
+    pub fn role_of(&self, user: &str, groups: &[String]) -> Role {
+        let names = |members: &Members| {
+            members.users.iter().any(|named| named == user) || members.groups.iter().any(|named| groups.contains(named))
+        };
+        let rows = [
+            (Role::Admin, &self.admin),
+            (Role::Operator, &self.operator),
+            (Role::User, &self.user),
+            (Role::Viewer, &self.viewer),
+        ];
+        rows.into_iter().find(|(_, members)| names(members)).map_or(self.everyone, |(role, _)| role)
+    }
+
+    pub fn ceiling_of(&self, user: &str, role: Role) -> Ceiling {
+        if role >= Role::Operator {
+            return Ceiling::default();
+        }
+        let Ceilings { priority, live_jobs, devices, submissions_per_second, users } = &self.ceilings;
+        users.get(user).copied().unwrap_or(Ceiling {
+            priority: *priority,
+            live_jobs: *live_jobs,
+            devices: *devices,
+            submissions_per_second: *submissions_per_second,
+        })
+    }
+
+    /// What is wrong with it, if anything.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let common = self.ceilings.submissions_per_second;
+        let of_users = self.ceilings.users.values().map(|ceiling| ceiling.submissions_per_second);
+        match of_users.chain([common]).flatten().find(|rate| !(*rate > 0.0 && rate.is_finite())) {
+            Some(rate) => {
+                Err(format!("access.ceilings.submissions_per_second: expected a number above 0, found {rate}"))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn access(text: &str) -> Access {
+        toml::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn the_highest_role_that_names_a_user_counts() {
+        let access = access(
+            "everyone = \"viewer\"\n[user]\ngroups = [\"ml\"]\n[operator]\nusers = [\"ann\"]\n[admin]\ngroups = [\"wheel\"]",
+        );
+        let groups = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(access.role_of("bob", &groups(&[])), Role::Viewer);
+        assert_eq!(access.role_of("bob", &groups(&["ml"])), Role::User);
+        assert_eq!(access.role_of("ann", &groups(&["ml"])), Role::Operator);
+        assert_eq!(access.role_of("ann", &groups(&["wheel"])), Role::Admin);
+    }
+
+    #[test]
+    fn a_user_can_be_held_below_what_everyone_may() {
+        let access = access("[viewer]\nusers = [\"guest\"]");
+        assert_eq!((access.role_of("guest", &[]), access.role_of("ann", &[])), (Role::Viewer, Role::User));
+    }
+
+    #[test]
+    fn ceilings_bind_users_and_not_operators() {
+        let access = access("[ceilings]\nlive_jobs = 5\n[ceilings.users.ann]\nlive_jobs = 50");
+        assert_eq!(access.ceiling_of("bob", Role::User).live_jobs, Some(5));
+        assert_eq!(access.ceiling_of("ann", Role::User).live_jobs, Some(50));
+        assert_eq!(access.ceiling_of("bob", Role::Operator), Ceiling::default());
+    }
+
+    #[test]
+    fn a_rate_that_is_none_is_refused() {
+        for text in ["[ceilings]\nsubmissions_per_second = 0.0", "[ceilings.users.a]\nsubmissions_per_second = nan"] {
+            assert!(access(text).check().unwrap_err().starts_with("access.ceilings.submissions_per_second: expected"));
+        }
+    }
+}
