@@ -64,6 +64,15 @@ pub enum Event {
         claim: ClaimId,
         outcome: Outcome,
     },
+    /// The next claim has this number: those before it that were not given out never will be. Who keeps the journal
+    /// knows that they were given out in a history that was lost.
+    NumbersBegin {
+        at: ClaimId,
+    },
+    /// Nothing is known any more of these claims, which had ended.
+    Forgotten {
+        claims: Vec<ClaimId>,
+    },
     NodeJoined {
         node: Box<NodeDraft>,
         kinds: Vec<KindDraft>,

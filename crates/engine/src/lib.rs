@@ -125,6 +125,20 @@ impl Engine {
         chosen
     }
 
+    /// From now on claims are numbered from here. The returned fact belongs into the journal.
+    pub fn begin_numbers(&mut self, now: Time, at: ClaimId) -> Event {
+        let begun = Event::NumbersBegin { at };
+        self.state.apply(now, &begun);
+        begun
+    }
+
+    /// Nothing is known any more of these claims, which have ended. The returned fact belongs into the journal.
+    pub fn forget(&mut self, now: Time, claims: Vec<ClaimId>) -> Event {
+        let forgotten = Event::Forgotten { claims };
+        self.state.apply(now, &forgotten);
+        forgotten
+    }
+
     /// Applies the batch, asks the policy if it is due, and issues what follows from its plan.
     pub fn handle(&mut self, now: Time, batch: Vec<Input>) -> Answer {
         let mut answer = Answer::default();

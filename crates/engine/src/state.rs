@@ -297,6 +297,12 @@ impl Core {
                 self.end(now, *claim, *outcome);
                 self.due(now);
             }
+            Event::NumbersBegin { at } => self.books.begin_numbers(*at),
+            Event::Forgotten { claims } => {
+                let untold = self.changed.iter().find(|changed| claims.contains(changed));
+                assert_eq!(untold, None, "a claim is forgotten before the policy has heard of its end");
+                claims.iter().for_each(|&claim| self.books.forget(claim));
+            }
             Event::NodeJoined { node, kinds } => self.join(now, node, kinds),
             Event::NodeChanged { node, availability, broken } => {
                 self.change_node(*node, NodeStatus { availability: *availability, broken: *broken });

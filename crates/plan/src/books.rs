@@ -134,6 +134,16 @@ impl Books {
         id
     }
 
+    /// The next claim has this number.
+    pub fn begin_numbers(&mut self, at: ClaimId) {
+        self.claims.begin_at(at);
+    }
+
+    /// Nothing is known any more of a claim that has ended.
+    pub fn forget(&mut self, id: ClaimId) {
+        self.claims.forget(id);
+    }
+
     /// From now on the claim is meant to hold this, or nothing.
     pub fn allot(&mut self, id: ClaimId, target: Option<Arc<Allotment>>) {
         if let Some(old) = self.claims.claim_mut(id).target.take() {

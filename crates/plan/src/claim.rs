@@ -7,10 +7,11 @@ use cluster::{
     ClaimId, Cluster, GpuKind, GpuTime, Gpus, JobSpec, Name, Placement, QueueId, Role, Run, Scaling, Span, Time,
 };
 use perf::{Learned, Rates, Speed, Tuning};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::note::{Note, Reason};
 use crate::resizing::{Resizing, beyond};
+use crate::table::Table;
 
 /// A user, by the order of the first submission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -148,14 +149,41 @@ pub struct Claim {
     pub resizing: Option<Resizing>,
 }
 
-/// All claims ever submitted, by id.
+/// All claims that were submitted and are not forgotten, by id.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(from = "Written")]
 pub struct Claims {
+    #[serde(serialize_with = "in_order")]
+    all: Table<Claim>,
+    live: BTreeSet<ClaimId>,
+    users: BTreeMap<Name, UserId>,
+    #[serde(with = "cluster::pairs")]
+    classes: BTreeMap<ClassKey, ClassId>,
+    /// The number of the next claim.
+    next: u32,
+}
+
+/// Claims as they are written: a list, since each says its own number.
+#[derive(Deserialize)]
+struct Written {
     all: Vec<Claim>,
     live: BTreeSet<ClaimId>,
     users: BTreeMap<Name, UserId>,
     #[serde(with = "cluster::pairs")]
     classes: BTreeMap<ClassKey, ClassId>,
+    /// Before numbers could be passed over it was not written: it followed the last claim.
+    next: Option<u32>,
+}
+
+impl From<Written> for Claims {
+    fn from(Written { all, live, users, classes, next }: Written) -> Claims {
+        let next = next.unwrap_or_else(|| all.last().map_or(0, |claim| claim.id.0 + 1));
+        Claims { all: all.into_iter().map(|claim| (claim.id, claim)).collect(), live, users, classes, next }
+    }
+}
+
+fn in_order<S: Serializer>(all: &Table<Claim>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(all.iter().map(|(_, claim)| claim))
 }
 
 /// Everything that decides whether and where a claim can be placed.
@@ -335,7 +363,7 @@ impl Claims {
         let class = self.class_of(&spec, &speed);
         let blocked_by = spec.after.iter().filter(|&&after| !self.has_finished(after)).count() as u32;
         let note = if blocked_by > 0 { Note::dependency(blocked_by) } else { Note::pending() };
-        self.all.push(Claim {
+        let claim = Claim {
             id,
             class,
             user,
@@ -357,9 +385,23 @@ impl Claims {
             resizing: None,
             spec,
             speed,
-        });
+        };
+        self.all.insert(id, claim);
         self.live.insert(id);
+        self.next += 1;
         id
+    }
+
+    /// The next claim has this number: those before it that were not given out never will be.
+    pub fn begin_at(&mut self, id: ClaimId) {
+        assert!(id.0 >= self.next, "numbers only rise: {id} after {}", self.next);
+        self.next = id.0;
+    }
+
+    /// Nothing is known any more of a claim that has ended. Its number is not given out again.
+    pub fn forget(&mut self, id: ClaimId) {
+        let forgotten = self.all.remove(id);
+        assert!(forgotten.is_none_or(|claim| !claim.is_live()), "job {id} is forgotten before it has ended");
     }
 
     fn class_of(&mut self, spec: &JobSpec, speed: &Speed) -> ClassId {
@@ -380,24 +422,24 @@ impl Claims {
     }
 
     fn has_finished(&self, id: ClaimId) -> bool {
-        let phase = self.all.get(id.0 as usize).map(|claim| &claim.phase);
+        let phase = self.all.get(id).map(|claim| &claim.phase);
         matches!(phase, Some(Phase::Ended { outcome: Outcome::Finished, .. }))
     }
 
     pub fn next_id(&self) -> ClaimId {
-        ClaimId(self.all.len() as u32)
+        ClaimId(self.next)
     }
 
     pub fn get(&self, id: ClaimId) -> Option<&Claim> {
-        self.all.get(id.0 as usize)
+        self.all.get(id)
     }
 
     pub fn claim(&self, id: ClaimId) -> &Claim {
-        &self.all[id.0 as usize]
+        &self.all[id]
     }
 
     pub fn claim_mut(&mut self, id: ClaimId) -> &mut Claim {
-        &mut self.all[id.0 as usize]
+        &mut self.all[id]
     }
 
     pub fn end(&mut self, now: Time, id: ClaimId, outcome: Outcome) {
@@ -405,9 +447,9 @@ impl Claims {
         self.live.remove(&id);
     }
 
-    /// Every claim ever submitted, in order of submission.
+    /// Every claim that is not forgotten, in order of submission.
     pub fn iter(&self) -> impl Iterator<Item = &Claim> {
-        self.all.iter()
+        self.all.iter().map(|(_, claim)| claim)
     }
 
     /// Claims that have not ended, in order of submission.
@@ -419,6 +461,7 @@ impl Claims {
         self.live.len()
     }
 
+    /// How many are known.
     pub fn len(&self) -> usize {
         self.all.len()
     }
@@ -443,6 +486,33 @@ mod tests {
 
     fn submit(claims: &mut Claims, draft: JobDraft) -> ClaimId {
         claims.submit(Time::ZERO, Arc::new(draft.build().unwrap()), Arc::new(Speed::constant(1.0)))
+    }
+
+    #[test]
+    fn numbers_are_passed_over_and_those_of_forgotten_claims_are_not_given_out_again() {
+        let mut claims = Claims::default();
+        let a = submit(&mut claims, JobDraft::rigid("a", 1));
+        claims.begin_at(ClaimId(100));
+        let b = submit(&mut claims, JobDraft::rigid("b", 1));
+        claims.end(Time::ZERO, a, Outcome::Finished);
+        claims.end(Time::ZERO, b, Outcome::Finished);
+        claims.forget(b);
+        assert!(claims.get(b).is_none() && claims.get(ClaimId(50)).is_none());
+        let written = serde_json::to_string(&claims).unwrap();
+        let mut read: Claims = serde_json::from_str(&written).unwrap();
+        assert_eq!(read, claims);
+        assert_eq!((submit(&mut read, JobDraft::rigid("c", 1)), read.len()), (ClaimId(101), 2));
+    }
+
+    #[test]
+    fn claims_written_before_numbers_could_be_passed_over_are_read() {
+        let mut claims = Claims::default();
+        for _ in 0..3 {
+            submit(&mut claims, JobDraft::rigid("a", 1));
+        }
+        let mut written = serde_json::to_value(&claims).unwrap();
+        written.as_object_mut().unwrap().remove("next").expect("it is written now");
+        assert_eq!(serde_json::from_value::<Claims>(written).unwrap(), claims);
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod policy;
 mod resizing;
 mod room;
 mod snapshot;
+mod table;
 pub mod text;
 
 pub use books::{Availability, Books, NodeStatus};
@@ -27,3 +28,4 @@ pub use policy::{Knowledge, Plan, Policy, Rhythm};
 pub use resizing::{Resizing, beyond, can_resize};
 pub use room::Room;
 pub use snapshot::{Budgets, Changed, Snapshot};
+pub use table::Table;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cluster::{ClaimId, GpuTime, JobSpec, Name, Placement, QueueId, QueueTree, Run, Span, Time};
 use engine::{Command, Event, Refusal, Trouble};
-use plan::{Allotment, Outcome};
+use plan::{Allotment, Outcome, Table};
 
 use crate::fairness::{FairShare, Isolated, Services};
 use crate::hold::Hold;
@@ -22,7 +22,7 @@ pub struct Fold {
     /// Nothing before the cluster is defined.
     queues: Option<QueueTree>,
     usage: Usage,
-    lives: Vec<Life>,
+    lives: Table<Life>,
     live: u64,
     holding: u64,
     /// Live jobs times milliseconds, up to now. Its growth over a job's life is the contention the job met.
@@ -87,6 +87,8 @@ impl Fold {
             Event::ClaimHeld { claim } => self.life_mut(*claim).held_back = true,
             Event::ClaimReleased { claim } => self.life_mut(*claim).held_back = false,
             Event::ClaimReprioritised { .. } | Event::ClaimRests { .. } | Event::ClaimRested { .. } => {}
+            // What the service forgets is part of its history all the same.
+            Event::NumbersBegin { .. } | Event::Forgotten { .. } => {}
             Event::ClaimEnded { claim, outcome } => self.end(*claim, *outcome),
             Event::NodeJoined { node, .. } => self.usage.join(node),
             Event::NodeChanged { node, availability, broken } => self.usage.set(*node, *availability, *broken),
@@ -97,7 +99,7 @@ impl Fold {
             Event::RunStopped { run, .. } => self.let_go(*run),
             Event::RunFinished { run } => {
                 self.let_go(*run);
-                if self.lives[run.claim.0 as usize].is_live() {
+                if self.lives[run.claim].is_live() {
                     self.end(run.claim, Outcome::Finished);
                 }
             }
@@ -131,8 +133,8 @@ impl Fold {
     /// The numbers so far. `isolated` says how long a job would run alone, see [`Isolated`]; who does not know answers
     /// nothing, and there are no finish-time ratios and no Jain index.
     pub fn finish(&self, identity: Identity, isolated: &Isolated<'_>) -> RunReport {
-        let outcomes = |wanted| self.lives.iter().filter(|life| life.outcome() == wanted).count() as u64;
-        let finished = || self.lives.iter().filter(|life| life.outcome() == Some(Outcome::Finished));
+        let outcomes = |wanted| self.lives().filter(|life| life.outcome() == wanted).count() as u64;
+        let finished = || self.lives().filter(|life| life.outcome() == Some(Outcome::Finished));
         let per_job = |sum: f64| finished().next().map(|_| sum / finished().count() as f64);
         let timeline = self.timeline.clone().unwrap_or_else(|| Timeline::new(self.now));
         let (finish_time_ratio, jain) = self.fairness(isolated);
@@ -171,8 +173,8 @@ impl Fold {
 
     /// Every job ever submitted, in order of submission.
     pub fn jobs(&self) -> impl Iterator<Item = JobRow> {
-        self.lives.iter().enumerate().map(|(index, life)| JobRow {
-            id: ClaimId(index as u32),
+        self.lives.iter().map(|(id, life)| JobRow {
+            id,
             name: life.spec.name.clone(),
             user: life.spec.user.clone(),
             queue: self.queue(life.spec.queue),
@@ -198,10 +200,9 @@ impl Fold {
 
     /// T_fair of each job in seconds, in order of submission; nothing of those that did not finish or have no share.
     pub fn fair_times(&self, isolated: &Isolated<'_>) -> Vec<Option<f64>> {
-        let fair_time = |(index, life): (usize, &Life)| {
-            self.fair.fair_time(ClaimId(index as u32), &life.spec, life.contention()?, isolated)
-        };
-        self.lives.iter().enumerate().map(fair_time).collect()
+        let fair_time =
+            |(id, life): (ClaimId, &Life)| self.fair.fair_time(id, &life.spec, life.contention()?, isolated);
+        self.lives.iter().map(fair_time).collect()
     }
 
     /// Everything was as it is from the last event until now.
@@ -231,8 +232,7 @@ impl Fold {
     }
 
     fn admit(&mut self, id: ClaimId, spec: &Arc<JobSpec>) {
-        assert_eq!(id.0 as usize, self.lives.len(), "claims are numbered in order of submission");
-        self.lives.push(Life {
+        let life = Life {
             spec: spec.clone(),
             submitted: self.now,
             started: None,
@@ -247,7 +247,8 @@ impl Fold {
             stopping: false,
             leaves_as: None,
             held_back: false,
-        });
+        };
+        assert!(self.lives.insert(id, life).is_none(), "a number is given out once");
     }
 
     /// It lives on until it has let go of what it holds.
@@ -318,8 +319,12 @@ impl Fold {
         }
     }
 
+    fn lives(&self) -> impl Iterator<Item = &Life> {
+        self.lives.iter().map(|(_, life)| life)
+    }
+
     fn life_mut(&mut self, id: ClaimId) -> &mut Life {
-        &mut self.lives[id.0 as usize]
+        &mut self.lives[id]
     }
 
     fn queue(&self, id: QueueId) -> Option<Name> {
@@ -327,16 +332,16 @@ impl Fold {
     }
 
     fn makespan(&self) -> Option<Span> {
-        let accepted = self.lives.iter().filter(|life| life.outcome() != Some(Outcome::Refused));
+        let accepted = self.lives().filter(|life| life.outcome() != Some(Outcome::Refused));
         let first = accepted.map(|life| life.submitted).next()?;
-        let ends = self.lives.iter().filter_map(|life| life.ended);
+        let ends = self.lives().filter_map(|life| life.ended);
         let last = ends.filter(|(_, outcome)| *outcome == Outcome::Finished).map(|(at, _)| at).max()?;
         Some(last - first)
     }
 
     fn deadlines(&self) -> Deadlines {
         let mut deadlines = Deadlines::default();
-        for met in self.lives.iter().filter_map(Life::deadline_met) {
+        for met in self.lives().filter_map(Life::deadline_met) {
             deadlines.with += 1;
             deadlines.met += u64::from(met);
         }
@@ -346,7 +351,7 @@ impl Fold {
     fn fairness(&self, isolated: &Isolated<'_>) -> (FinishTimeRatio, Jain) {
         let mut ratios = Vec::new();
         let mut services = Services::default();
-        for (life, fair_time) in self.lives.iter().zip(self.fair_times(isolated)) {
+        for (life, fair_time) in self.lives().zip(self.fair_times(isolated)) {
             if let Some(fair_time) = fair_time {
                 let completion_time = life.lived(self.now).as_secs_f64();
                 ratios.push(completion_time / fair_time);
@@ -561,7 +566,7 @@ mod tests {
     #[test]
     fn contention_is_the_mean_number_of_jobs_alive() {
         let tale = one_after_the_other();
-        let contentions: Vec<Option<f64>> = tale.fold.lives.iter().map(Life::contention).collect();
+        let contentions: Vec<Option<f64>> = tale.fold.lives().map(Life::contention).collect();
         assert_eq!(contentions, [Some(2.0), Some(1.5)]);
     }
 

@@ -284,6 +284,13 @@ impl Reading {
             Event::Issued(Command::Release { node }) => {
                 self.happens(at, Occurrence::Remove(node));
             }
+            Event::NumbersBegin { at: number } => {
+                return Err(format!(
+                    "numbers up to {number} were passed over after a loss: only a whole history can be run again"
+                ));
+            }
+            // What was forgotten is in the recording all the same.
+            Event::Forgotten { .. } => {}
             // What follows from limits and failures follows again.
             Event::LimitReached { .. } | Event::ClaimRests { .. } | Event::ClaimRested { .. } => {}
             Event::ClaimEnded { .. } | Event::Planned(_) | Event::PlanRefused { .. } => {}

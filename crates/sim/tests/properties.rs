@@ -354,6 +354,42 @@ fn play_with_death(setup: &Setup, config: &PolicyConfig, cut: usize) -> (State, 
     (engine.into_state(), journal.len())
 }
 
+/// The same history, but what has ended is forgotten as soon as may be: the policy has heard of it, and nobody depends
+/// on it who comes later.
+fn play_forgetting(setup: &Setup, config: &PolicyConfig) -> (Vec<Record>, u64) {
+    let mut world = World::new(setup.cluster.clone(), setup.jobs.clone(), &setup.circumstances).unwrap();
+    let policy = config.build().unwrap();
+    let oracle = !policy.knows().is_empty();
+    let (cluster, queues) = (setup.cluster.clone(), setup.queues.clone());
+    let (mut engine, beginning) = Engine::new(cluster, queues, &config.label(), policy, setup.settings);
+    let mut journal: Vec<Record> = beginning.into_iter().map(|event| Record { at: Time::ZERO, event }).collect();
+    if oracle {
+        engine.reveal(world.truths());
+    }
+    let needed: Vec<ClaimId> = setup.jobs.iter().flat_map(|job| job.spec.after.iter().copied()).collect();
+    let mut forgotten = 0;
+    while let Some((now, batch)) = world.next(engine.next_wakeup()) {
+        for event in engine.handle(now, batch).events {
+            if let Event::Issued(command) = &event {
+                world.carry_out(now, command);
+            }
+            journal.push(Record { at: now, event });
+        }
+        let state = engine.state();
+        let may_go = |id: &ClaimId| !needed.contains(id) && !state.changed().contains(id);
+        let ended = state.books().claims().iter().filter(|claim| !claim.is_live()).map(|claim| claim.id);
+        let ended: Vec<ClaimId> = ended.filter(may_go).collect();
+        if !ended.is_empty() {
+            forgotten += ended.len() as u64;
+            engine.forget(now, ended);
+        }
+        if world.all_submitted() && engine.state().books().claims().live_count() == 0 {
+            break;
+        }
+    }
+    (journal, forgotten)
+}
+
 fn cases() -> u32 {
     let asked = std::env::var("MOIRA_PROPERTY_CASES").ok();
     asked.map_or(12, |cases| cases.parse().expect("MOIRA_PROPERTY_CASES is a number"))
@@ -411,6 +447,17 @@ proptest! {
             let cut = 2 + usize::from(cut) % (journal.len() - 2);
             let (survived, _) = play_with_death(&setup, &config, cut);
             prop_assert_eq!(ends(&survived), ends(&state), "{} killed after {} facts", config.label(), cut);
+        }
+    }
+
+    #[test]
+    fn forgetting_what_has_ended_changes_no_decision(seed in any::<u64>(), jobs in 5_u64..30) {
+        let setup = resizable_setup(seed, jobs);
+        for config in table() {
+            let (_, journal) = play(&setup, &config);
+            let (again, forgotten) = play_forgetting(&setup, &config);
+            prop_assert!(forgotten > 0, "{}: there was something to forget", config.label());
+            prop_assert_eq!(&again, &journal, "{} decides the same", config.label());
         }
     }
 

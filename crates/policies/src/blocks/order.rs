@@ -6,7 +6,7 @@ use std::fmt::Debug;
 use std::iter::Peekable;
 
 use cluster::{ClaimId, Grain, Span, Time};
-use plan::{Changed, Claim, ClassId, Note, Snapshot};
+use plan::{Changed, Claim, ClassId, Note, Snapshot, Table};
 
 use crate::blocks::draft::Draft;
 
@@ -56,7 +56,7 @@ pub(crate) struct Line<K> {
     /// The first of every class.
     heads: BTreeSet<(K, ClaimId)>,
     running: BTreeSet<(K, ClaimId)>,
-    entries: Vec<Option<Entry<K>>>,
+    entries: Table<Entry<K>>,
     due: BTreeSet<(Time, ClaimId)>,
     moving: BTreeSet<ClaimId>,
     /// How many waiting claims could do with something other than whole free GPUs.
@@ -100,7 +100,7 @@ impl<K: Copy + Ord + Debug> Line<K> {
             waiting: BTreeMap::new(),
             heads: BTreeSet::new(),
             running: BTreeSet::new(),
-            entries: Vec::new(),
+            entries: Table::default(),
             due: BTreeSet::new(),
             moving: BTreeSet::new(),
             modest: 0,
@@ -139,11 +139,10 @@ impl<K: Copy + Ord + Debug> Line<K> {
             let rank = order.rank(snapshot, claim, standing);
             Entry { rank, standing, class: claim.class, modest: is_modest(claim) }
         });
-        let index = claim.id.0 as usize;
-        if self.entries.len() <= index {
-            self.entries.resize_with(index + 1, || None);
-        }
-        let old = std::mem::replace(&mut self.entries[index], new);
+        let old = match new {
+            Some(new) => self.entries.insert(claim.id, new),
+            None => self.entries.remove(claim.id),
+        };
         let same = |old: Entry<K>, new: Entry<K>| old.rank == new.rank && old.standing == new.standing;
         if old.zip(new).is_some_and(|(old, new)| same(old, new)) {
             return;
@@ -226,7 +225,7 @@ impl<K: Copy + Ord + Debug> Line<K> {
     }
 
     fn class(&self, id: ClaimId) -> ClassId {
-        self.entries[id.0 as usize].expect("whoever is met on a walk is in line").class
+        self.entries.get(id).expect("whoever is met on a walk is in line").class
     }
 
     fn after(&self, class: ClassId, key: K, id: ClaimId) -> Option<(K, ClaimId)> {
@@ -267,7 +266,7 @@ impl<'l, K: Copy + Ord + Debug> Walk<'l, K> {
             if self.ruled_out.contains_key(&class) {
                 continue;
             }
-            let waits = self.line.entries[id.0 as usize].is_some_and(|entry| entry.standing == Standing::Waiting);
+            let waits = self.line.entries.get(id).is_some_and(|entry| entry.standing == Standing::Waiting);
             self.met = waits.then_some((class, key, id));
             return Some((key, id));
         }
@@ -276,7 +275,7 @@ impl<'l, K: Copy + Ord + Debug> Walk<'l, K> {
     /// Someone who ran and was made to wait is met again at the new rank.
     pub(crate) fn join(&mut self, key: K, id: ClaimId) {
         self.later.insert((key, id));
-        self.modest |= self.line.entries[id.0 as usize].is_some_and(|entry| entry.modest);
+        self.modest |= self.line.entries.get(id).is_some_and(|entry| entry.modest);
     }
 
     /// Whether someone waits who could do with something other than whole free GPUs: cores alone, or a part of a GPU.
