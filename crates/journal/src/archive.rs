@@ -40,21 +40,37 @@ pub(crate) fn make_folder(folder: &Path) -> Result<(), JournalError> {
 
 /// The archives that lie in a journal's folder, by the numbers in their names: for when the journal cannot tell.
 pub(crate) fn lying_about(journal: &Path) -> Result<Vec<(u64, u64, PathBuf)>, JournalError> {
-    let folder = folder(journal);
-    let reading = || JournalError::io("read", &folder);
-    let files = match fs::read_dir(&folder) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        files => files.map_err(reading())?,
-    };
     let mut found = Vec::new();
-    for file in files {
-        let path = file.map_err(reading())?.path();
+    for path in files_in(&folder(journal))? {
         if let Some((first, last)) = numbers(&path) {
             found.push((first, last, path));
         }
     }
     found.sort();
     Ok(found)
+}
+
+fn files_in(folder: &Path) -> Result<Vec<PathBuf>, JournalError> {
+    let reading = || JournalError::io("read", folder);
+    match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        files => files.map_err(reading())?.map(|file| file.map(|file| file.path()).map_err(reading())).collect(),
+    }
+}
+
+/// Shows the text of every entry that can be read in any archive beside the journal at `path`, whether the journal knows
+/// it or not, in no order: for when the journal does not tell all that was. What cannot be read is passed over.
+pub fn read_stray_archives(path: &Path, mut each: impl FnMut(&str)) -> Result<(), JournalError> {
+    for file in files_in(&folder(path))? {
+        let Ok(file) = File::open(&file) else { continue };
+        let lines = BufReader::new(GzDecoder::new(BufReader::new(file))).lines();
+        for line in lines.map_while(Result::ok) {
+            if let Ok(line) = serde_json::from_str::<Line>(&line) {
+                each(&line.text);
+            }
+        }
+    }
+    Ok(())
 }
 
 /// A line of an archive. The text is kept as a string, so that it comes back to the byte.

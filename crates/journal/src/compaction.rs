@@ -10,6 +10,7 @@ use rusqlite::{Connection, TransactionBehavior, params};
 
 use crate::archive::{self, Archive, Writing};
 use crate::chain::Link;
+use crate::layout::beside;
 use crate::queries::{self, signed};
 use crate::reader;
 use crate::{Journal, JournalError, Snapshot};
@@ -23,24 +24,59 @@ pub struct Compaction {
     pub archive: Option<PathBuf>,
 }
 
+/// A compaction that has begun: which entries go, and where to. It can be prepared on another thread.
+#[derive(Debug)]
+pub struct Preparation {
+    journal: PathBuf,
+    start: Link,
+    end: Link,
+}
+
+impl Preparation {
+    /// Writes the archive, with a connection of its own: the journal can be appended to meanwhile.
+    pub fn write_archive(&self) -> Result<(), JournalError> {
+        let Some(archive) = self.archive() else { return Ok(()) };
+        let opening = JournalError::store("open for reading", &self.journal, self.start.seq);
+        let connection = reader::connect(&self.journal).map_err(opening)?;
+        write_archive(&connection, &self.journal, &archive, self.start)
+    }
+
+    /// None if there is nothing to move.
+    fn archive(&self) -> Option<Archive> {
+        (self.start != self.end).then_some(Archive { first: self.start.seq + 1, end: self.end })
+    }
+}
+
 impl Journal {
     /// Lets `snapshot` stand for all entries up to `upto`, which are moved to an archive. `upto` may be where the present
     /// snapshot stands: then only its text is replaced.
     pub fn compact(&mut self, upto: u64, snapshot: &str) -> Result<Compaction, JournalError> {
+        let preparation = self.prepare_compaction(upto)?;
+        preparation.write_archive()?;
+        self.finish_compaction(&preparation, snapshot)
+    }
+
+    /// Begins to compact, without changing anything yet.
+    pub fn prepare_compaction(&self, upto: u64) -> Result<Preparation, JournalError> {
         self.usable()?;
         if upto < self.upto || upto > self.end.seq {
             return Err(JournalError::CannotCompact { upto, snapshot: self.upto, last: self.end.seq });
         }
-        let start = self.link_at(self.upto)?;
-        let end = self.link_at(upto)?;
-        let archive = (start != end).then_some(Archive { first: start.seq + 1, end });
-        if let Some(archive) = &archive {
-            self.write_archive(archive, start)?;
+        Ok(Preparation { journal: self.path.clone(), start: self.link_at(self.upto)?, end: self.link_at(upto)? })
+    }
+
+    /// Ends a compaction whose archive is written, in one transaction. Entries that were appended meanwhile stay.
+    pub fn finish_compaction(&mut self, preparation: &Preparation, snapshot: &str) -> Result<Compaction, JournalError> {
+        self.usable()?;
+        let Preparation { start, end, .. } = preparation;
+        if start.seq != self.upto {
+            return Err(JournalError::CannotCompact { upto: end.seq, snapshot: self.upto, last: self.end.seq });
         }
-        if let Err(error) = replace(&mut self.connection, archive.as_slice(), snapshot, end) {
+        let archive = preparation.archive();
+        if let Err(error) = replace(&mut self.connection, archive.as_slice(), snapshot, *end) {
             return Err(self.failed("compact", error));
         }
-        self.upto = upto;
+        self.upto = end.seq;
         self.checkpoint();
         Ok(Compaction { entries: end.seq - start.seq, archive: archive.map(|archive| archive.path(&self.path)) })
     }
@@ -68,38 +104,38 @@ impl Journal {
         let check = queries::check_of(&self.connection, seq).map_err(reading())?;
         check.map(|check| Link { seq, check }).ok_or_else(|| reading()(rusqlite::Error::QueryReturnedNoRows))
     }
+}
 
-    fn write_archive(&self, archive: &Archive, start: Link) -> Result<(), JournalError> {
-        let path = archive.path(&self.path);
-        if path.exists() {
-            if archive::check(&path, start, archive.end).is_ok() {
-                // An earlier attempt came this far.
-                return Ok(());
-            }
-            put_aside(&path)?;
+fn write_archive(connection: &Connection, journal: &Path, archive: &Archive, start: Link) -> Result<(), JournalError> {
+    let path = archive.path(journal);
+    if path.exists() {
+        if archive::check(&path, start, archive.end).is_ok() {
+            // An earlier attempt came this far.
+            return Ok(());
         }
-        let mut writing = Writing::start(path)?;
-        let count = usize::try_from(archive.end.seq - start.seq).unwrap_or(usize::MAX);
-        let shown = reader::show(&self.connection, &self.path, start.seq, count, |entry| writing.push(entry));
-        match shown {
-            Ok(()) => writing.finish(start, archive.end),
-            Err(error) => {
-                writing.abandon();
-                Err(error)
-            }
+        put_aside(&path)?;
+    }
+    let mut writing = Writing::start(path)?;
+    let count = usize::try_from(archive.end.seq - start.seq).unwrap_or(usize::MAX);
+    let shown = reader::show(connection, journal, start.seq, count, |entry| writing.push(entry));
+    match shown {
+        Ok(()) => writing.finish(start, archive.end),
+        Err(error) => {
+            writing.abandon();
+            Err(error)
         }
     }
 }
 
 /// A file of the same name from another history, e.g. of entries that were lost here since, is kept under another name.
-fn put_aside(path: &Path) -> Result<(), JournalError> {
+pub(crate) fn put_aside(path: &Path) -> Result<(), JournalError> {
     let mut count = 1;
-    let mut aside = path.with_extension("gz.stray1");
+    let mut aside = beside(path, ".stray1");
     while aside.exists() {
         count += 1;
-        aside = path.with_extension(format!("gz.stray{count}"));
+        aside = beside(path, &format!(".stray{count}"));
     }
-    fs::rename(path, &aside).map_err(JournalError::io("put aside the stray archive", path))
+    fs::rename(path, &aside).map_err(JournalError::io("put aside the stray file", path))
 }
 
 /// The snapshot may be large, so it is not copied on the way.

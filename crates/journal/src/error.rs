@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::ErrorCode;
 
+use crate::Identity;
+
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JournalError {
@@ -30,6 +32,11 @@ pub enum JournalError {
         path.display()
     )]
     Damaged { path: PathBuf, last_good: u64, what: String },
+    /// Something was acknowledged and is not there any more, or nobody can tell whether all of it is.
+    #[error("journal {} is not all that it was: {what}", path.display())]
+    Lost { path: PathBuf, what: String },
+    #[error("{} is of another journal: it belongs to {found}, the journal is {own}", path.display())]
+    Foreign { path: PathBuf, found: Identity, own: Identity },
     #[error("archive {} is damaged: {what}", path.display())]
     ArchiveDamaged { path: PathBuf, what: String },
     /// Whether the last batch is there, whole or not at all, shows when the journal is opened again.

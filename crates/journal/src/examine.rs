@@ -42,8 +42,13 @@ fn tables(connection: &Connection) -> rusqlite::Result<(u32, Option<String>)> {
     match layout::version(connection)? {
         None => Ok((layout::VERSION, Some("it does not say which layout it has".into()))),
         Some(version) if version > layout::VERSION => Ok((version, None)),
-        Some(version) => Ok((version, layout::flaw(connection, version)?)),
+        Some(version) => Ok((version, layout::flaw(connection, version)?.or(nameless(connection, version)?))),
     }
+}
+
+fn nameless(connection: &Connection, version: u32) -> rusqlite::Result<Option<String>> {
+    let named = version < layout::FIRST_WITH_IDENTITY || layout::identity(connection)?.is_some();
+    Ok((!named).then(|| "it does not say which journal it is".into()))
 }
 
 fn start(connection: &Connection) -> rusqlite::Result<(Link, Option<String>)> {

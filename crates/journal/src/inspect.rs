@@ -8,8 +8,7 @@ use rusqlite::{Connection, ErrorCode};
 use tempfile::TempDir;
 
 use crate::JournalError;
-use crate::chain::Link;
-use crate::head;
+use crate::head::{self, Said};
 use crate::layout::{self, Kind, beside};
 use crate::reader::connect;
 
@@ -18,7 +17,7 @@ use crate::reader::connect;
 pub(crate) struct Inspection {
     pub(crate) connection: Connection,
     /// What the head file said, read before the entries: a journal in use only moves ahead of it.
-    pub(crate) said: Option<Link>,
+    pub(crate) said: Option<Said>,
     /// What is wrong with the header, if it had to be mended to look further.
     pub(crate) header: Option<&'static str>,
     /// Where the copy lies, if it had to be one. Dropped after the connection.

@@ -8,20 +8,23 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OptionalExtension, Transaction};
 
-use crate::JournalError;
+use crate::{Identity, JournalError};
 
 /// Entries hold what jobs were given, secrets among it: all files of a journal are its owner's alone.
 pub(crate) const PRIVATE_FILE: u32 = 0o600;
 pub(crate) const PRIVATE_DIR: u32 = 0o700;
 
 /// The present layout.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
+
+/// From this one on a journal says which one it is.
+pub(crate) const FIRST_WITH_IDENTITY: u32 = 2;
 
 /// What brings a file to a version from the one before it.
 type Migration = fn(&Transaction<'_>) -> rusqlite::Result<()>;
 
 /// Every version but 0, oldest first.
-const MIGRATIONS: &[(u32, Migration)] = &[(1, remember_losses)];
+const MIGRATIONS: &[(u32, Migration)] = &[(1, remember_losses), (2, have_identity)];
 
 /// Version 0, from which all others grew. Later versions add to it in [`MIGRATIONS`]. `STRICT` makes SQLite refuse
 /// values of another type, which after damage is one more chance to notice.
@@ -209,6 +212,36 @@ fn remember_losses(transaction: &Transaction<'_>) -> rusqlite::Result<()> {
     transaction.execute(LOSSES, []).map(drop)
 }
 
+/// Version 2 has an identity, 128 random bits as hexadecimal digits, and a number for the format of its facts. Facts
+/// that were written before there was a number have format 1.
+fn have_identity(transaction: &Transaction<'_>) -> rusqlite::Result<()> {
+    transaction.execute("INSERT INTO meta (key, value) VALUES ('identity', lower(hex(randomblob(16))))", [])?;
+    transaction.execute("INSERT INTO meta (key, value) VALUES ('facts', 1)", []).map(drop)
+}
+
+/// What the file says it is, none in a layout that has no identity.
+pub(crate) fn identity(connection: &Connection) -> rusqlite::Result<Option<Identity>> {
+    let text =
+        connection.query_row("SELECT value FROM meta WHERE key = 'identity'", [], |row| row.get(0)).optional()?;
+    let parse = |text: String| text.parse().map_err(|_| rusqlite::Error::QueryReturnedNoRows);
+    text.map(parse).transpose()
+}
+
+pub(crate) fn set_identity(connection: &Connection, identity: Identity) -> rusqlite::Result<()> {
+    let statement = "INSERT OR REPLACE INTO meta (key, value) VALUES ('identity', ?1)";
+    connection.execute(statement, [identity.to_string()]).map(drop)
+}
+
+/// The format of the facts, 1 in a layout that has no number for it.
+pub(crate) fn facts(connection: &Connection) -> rusqlite::Result<u32> {
+    let facts = connection.query_row("SELECT value FROM meta WHERE key = 'facts'", [], |row| row.get(0)).optional()?;
+    Ok(facts.unwrap_or(1))
+}
+
+pub(crate) fn set_facts(connection: &Connection, facts: u32) -> rusqlite::Result<()> {
+    connection.execute("INSERT OR REPLACE INTO meta (key, value) VALUES ('facts', ?1)", [facts]).map(drop)
+}
+
 fn statements(connection: &Connection) -> rusqlite::Result<Vec<Option<String>>> {
     let mut statement = connection.prepare("SELECT sql FROM sqlite_master ORDER BY name")?;
     statement.query_map([], |row| row.get(0))?.collect()
@@ -234,8 +267,10 @@ mod tests {
         }
         assert_eq!(verify(&path).unwrap().fault, None, "an old journal is verified as it is");
 
-        let (journal, opened) = Journal::open(&path).unwrap();
+        // Such a journal has no head file here.
+        let (journal, opened) = Journal::open_despite_loss(&path).unwrap();
         assert_eq!((opened.last, opened.lost, opened.created), (1, None, false));
+        assert_eq!(journal.facts().unwrap(), 1);
         assert_eq!(journal.read(0, 9).unwrap()[0].text, "{}");
         drop(journal);
         let connection = Connection::open(&path).unwrap();
@@ -250,7 +285,7 @@ mod tests {
         drop(Journal::open(&path).unwrap());
         Connection::open(&path).unwrap().execute("UPDATE meta SET value = 7 WHERE key = 'layout'", []).unwrap();
         let refusal = Journal::open(&path).unwrap_err().to_string();
-        assert!(refusal.ends_with("has layout 7, this program knows layouts up to 1: use a newer one"), "{refusal}");
+        assert!(refusal.ends_with("has layout 7, this program knows layouts up to 2: use a newer one"), "{refusal}");
     }
 
     #[test]

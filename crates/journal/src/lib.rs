@@ -21,6 +21,7 @@ mod error;
 mod examine;
 mod export;
 mod head;
+mod identity;
 mod inspect;
 mod layout;
 mod lock;
@@ -30,12 +31,14 @@ mod salvage;
 mod store;
 mod verify;
 
-pub use compaction::Compaction;
+pub use archive::read_stray_archives;
+pub use compaction::{Compaction, Preparation};
 pub use error::JournalError;
 pub use export::{Exported, export};
+pub use identity::{Identity, NotAnIdentity};
 pub use layout::is_journal;
 pub use reader::Reader;
-pub use salvage::{Salvaged, salvage};
+pub use salvage::{Salvaged, backup, salvage};
 pub use store::Journal;
 pub use verify::{ArchiveState, ArchiveVerified, Verified, verify};
 
@@ -68,8 +71,11 @@ pub struct Lost {
 pub struct Opened {
     /// The number of the last entry, 0 if there is none.
     pub last: u64,
-    /// The tail that is missing, said once; [`verify`](verify()) goes on telling it.
+    /// The tail that is missing, said once; [`verify`](verify()) goes on telling it. Only a journal that was opened
+    /// despite its loss has one.
     pub lost: Option<Lost>,
+    /// What the owner had marked when the head was last written, none if there was no such head.
+    pub mark: Option<u64>,
     /// Whether there was no journal before.
     pub created: bool,
     /// The head file was absent or unreadable, so a missing tail could not have been noticed.

@@ -9,6 +9,7 @@ use crate::chain::Link;
 use crate::inspect::Inspection;
 use crate::layout::{self, beside, directory, sync_directory};
 use crate::queries::{self, Stop, walk};
+use crate::verify::verify;
 use crate::{Entry, Journal, JournalError, Lost};
 
 /// Entries are taken over in batches of this many.
@@ -43,6 +44,7 @@ pub fn salvage(path: &Path, to: &Path) -> Result<Salvaged, JournalError> {
     let partial = beside(to, ".partial");
     clear(&partial)?;
     let (mut new, _) = Journal::open(&partial)?;
+    inherit(&inspection, &mut new)?;
     let snapshot = begin(&inspection, path, &mut new, to)?;
     carry_over(&inspection, path, &mut new)?;
     let salvaged = record(&inspection, &new, snapshot)?;
@@ -55,6 +57,32 @@ pub fn salvage(path: &Path, to: &Path) -> Result<Salvaged, JournalError> {
     clear(&partial)?;
     sync_directory(to)?;
     Ok(salvaged)
+}
+
+/// The new journal is the damaged one, as far as others are concerned: run directories name it, and the mark of its head
+/// says which numbers were given out.
+fn inherit(inspection: &Inspection, new: &mut Journal) -> Result<(), JournalError> {
+    let named = layout::identity(&inspection.connection).unwrap_or_default();
+    let identity = named.or(inspection.said.and_then(|said| said.identity));
+    // What cannot be read any more is as the first format had it.
+    let facts = layout::facts(&inspection.connection).unwrap_or(1);
+    let mark = inspection.said.and_then(|said| said.mark);
+    new.become_heir(identity, facts, mark)
+}
+
+/// Writes a copy of the journal at `path` to `to`, with its archives: everything up to one moment. The journal may be in
+/// use by another process meanwhile. Each entry is checked on the way; a damaged journal is not copied but an error.
+pub fn backup(path: &Path, to: &Path) -> Result<Salvaged, JournalError> {
+    let verified = verify(path)?;
+    let last_good = verified.last_good.unwrap_or(0);
+    if let Some(what) = verified.fault {
+        return Err(JournalError::Damaged { path: path.to_path_buf(), last_good, what });
+    }
+    if let Some(Lost { from, to }) = verified.lost.last().filter(|lost| lost.from > last_good) {
+        let what = format!("entries {from} to {to} were acknowledged and are not there");
+        return Err(JournalError::Lost { path: path.to_path_buf(), what });
+    }
+    salvage(path, to)
 }
 
 /// Lets the new journal begin as the old one does: with its snapshot, or else with its archives.
@@ -106,7 +134,11 @@ fn carry_over(inspection: &Inspection, path: &Path, new: &mut Journal) -> Result
 /// Writes down in the new journal what is known to be missing from it.
 fn record(inspection: &Inspection, new: &Journal, snapshot: Option<u64>) -> Result<Salvaged, JournalError> {
     let last = new.end.seq;
-    let lost = inspection.said.filter(|said| said.seq > last).map(|said| Lost { from: last + 1, to: said.seq });
+    let lost = inspection
+        .said
+        .map(|said| said.link)
+        .filter(|said| said.seq > last)
+        .map(|said| Lost { from: last + 1, to: said.seq });
     let earlier = queries::losses(&inspection.connection).unwrap_or_default();
     for loss in earlier.into_iter().chain(lost) {
         let recording = JournalError::store("record a loss in", &new.path, last);

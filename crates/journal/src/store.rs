@@ -8,13 +8,14 @@ use std::time::Duration;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior, ffi, params};
 
 use crate::chain::Link;
+use crate::compaction::put_aside;
 use crate::examine::{Examined, examine};
-use crate::head::Head;
+use crate::head::{self, Head, Said};
 use crate::layout::{self, Kind, beside};
 use crate::lock::Lock;
 use crate::queries::{self, signed};
 use crate::reader::{self, Reader};
-use crate::{Entry, JournalError, Lost, Opened, Snapshot};
+use crate::{Entry, Identity, JournalError, Lost, Opened, Snapshot};
 
 /// When this much text was appended, the log is moved into the file.
 const CHECKPOINT_BYTES: usize = 4 << 20;
@@ -27,6 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub struct Journal {
     pub(crate) connection: Connection,
     pub(crate) path: PathBuf,
+    identity: Identity,
     /// Where the chain ends: in the file too, unless `broken`.
     pub(crate) end: Link,
     /// What the snapshot stands for, 0 if there is none.
@@ -40,31 +42,41 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Opens the journal at `path`, made if absent, and follows the whole chain after the snapshot. A tail that is
-    /// missing is said once; anything else that is wrong is an error.
+    /// Opens the journal at `path`, made if absent, and follows the whole chain after the snapshot. If something is
+    /// missing that was there once, or nobody can tell, that is [`JournalError::Lost`], and nothing is changed.
     pub fn open(path: &Path) -> Result<(Journal, Opened), JournalError> {
+        Journal::open_as(path, OnLoss::Refuse)
+    }
+
+    /// Opens the journal and goes on without what is missing, which is recorded.
+    pub fn open_despite_loss(path: &Path) -> Result<(Journal, Opened), JournalError> {
+        Journal::open_as(path, OnLoss::GoOn)
+    }
+
+    fn open_as(path: &Path, on_loss: OnLoss) -> Result<(Journal, Opened), JournalError> {
         let lock = Lock::take(path)?;
         let head_path = beside(path, ".head");
-        let (mut head, said) = Head::open(&head_path).map_err(JournalError::io("open", &head_path))?;
-        let created = make_if_absent(path, said)?;
+        let said = head::peek(&head_path).map_err(JournalError::io("read", &head_path))?;
+        let created = make_if_absent(path, said, on_loss)?;
 
         let mut connection = connect(path)?;
         let found = sound(&connection, path)?;
-        let lost = match tail(&connection, &found, said).map_err(JournalError::store("open", path, found.end.seq))? {
-            Tail::Whole => None,
-            Tail::Lost(lost) => Some(lost),
-            Tail::Other(what) => return Err(JournalError::Damaged { path: path.to_path_buf(), last_good: 0, what }),
-        };
+        let lost = missing(&connection, path, &found, said, created, on_loss)?;
         layout::migrate(&mut connection, found.layout).map_err(JournalError::store("migrate", path, found.end.seq))?;
         if let Some(lost) = lost {
             let recording = JournalError::store("record a loss in", path, found.end.seq);
             queries::record_loss(&connection, lost).map_err(recording)?;
         }
+        let identity = layout::identity(&connection)
+            .and_then(|identity| identity.ok_or(rusqlite::Error::QueryReturnedNoRows))
+            .map_err(JournalError::store("read the identity of", path, found.end.seq))?;
+        let mut head = Head::open(&head_path, identity).map_err(JournalError::io("open", &head_path))?;
         head.restart(found.end).map_err(JournalError::io("write", &head_path))?;
 
         let mut journal = Journal {
             connection,
             path: path.to_path_buf(),
+            identity,
             end: found.end,
             upto: found.start.seq,
             head,
@@ -74,8 +86,55 @@ impl Journal {
             _lock: lock,
         };
         journal.checkpoint();
-        let opened = Opened { last: found.end.seq, lost, created, head_missing: said.is_none() && !created };
+        let mark = said.and_then(|said| said.mark);
+        let opened = Opened { last: found.end.seq, lost, mark, created, head_missing: said.is_none() && !created };
         Ok((journal, opened))
+    }
+
+    /// Which journal this is.
+    pub fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    /// The number of the format in which its facts are written: the owner's affair, but for the number.
+    pub fn facts(&self) -> Result<u32, JournalError> {
+        layout::facts(&self.connection).map_err(JournalError::store("read the format of", &self.path, self.end.seq))
+    }
+
+    pub fn set_facts(&mut self, facts: u32) -> Result<(), JournalError> {
+        self.usable()?;
+        layout::set_facts(&self.connection, facts).map_err(|error| self.failed("set the format of", error))
+    }
+
+    /// A number that is kept in the head file with the next append, and told by [`Opened::mark`] when the journal is
+    /// opened: also if the entries it is about are lost by then.
+    pub fn set_mark(&mut self, mark: u64) {
+        self.head.mark = mark;
+    }
+
+    /// Takes over the identity of a journal that was here before, as long as nothing is appended.
+    pub fn inherit(&mut self, identity: Identity) -> Result<(), JournalError> {
+        assert_eq!(self.end.seq, 0, "entries belong to the journal they were appended to");
+        let (facts, mark) = (self.facts()?, self.head.mark);
+        self.become_heir(Some(identity), facts, Some(mark))
+    }
+
+    /// Takes the place of another journal, before any entry is appended.
+    pub(crate) fn become_heir(
+        &mut self,
+        identity: Option<Identity>,
+        facts: u32,
+        mark: Option<u64>,
+    ) -> Result<(), JournalError> {
+        if let Some(identity) = identity {
+            layout::set_identity(&self.connection, identity).map_err(|error| self.failed("name", error))?;
+            self.identity = identity;
+            self.head.identity = identity;
+        }
+        self.set_facts(facts)?;
+        self.head.mark = mark.unwrap_or(0);
+        let head = beside(&self.path, ".head");
+        self.head.restart(self.end).map_err(JournalError::io("write", &head))
     }
 
     /// Appends all of `texts` or none, durably, and says the number of the last entry. After an error nothing was
@@ -189,6 +248,48 @@ impl Journal {
     }
 }
 
+/// What to do when something is missing that was there once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OnLoss {
+    Refuse,
+    GoOn,
+}
+
+/// The tail that is missing, if that is accepted.
+fn missing(
+    connection: &Connection,
+    path: &Path,
+    found: &Examined,
+    said: Option<Said>,
+    created: bool,
+    on_loss: OnLoss,
+) -> Result<Option<Lost>, JournalError> {
+    let lost = |what: String| JournalError::Lost { path: path.to_path_buf(), what };
+    let opening = || JournalError::store("open", path, found.end.seq);
+    let own = layout::identity(connection).map_err(opening())?;
+    if let (Some(own), Some(found)) = (own, said.and_then(|said| said.identity))
+        && own != found
+        && on_loss == OnLoss::Refuse
+    {
+        return Err(JournalError::Foreign { path: beside(path, ".head"), found, own });
+    }
+    if said.is_none() && !created && found.end.seq > 0 && on_loss == OnLoss::Refuse {
+        return Err(lost(format!(
+            "its head file is missing or unreadable, so nobody can tell whether entries after {} are lost",
+            found.end.seq
+        )));
+    }
+    match tail(connection, found, said.map(|said| said.link)).map_err(opening())? {
+        Tail::Whole => Ok(None),
+        Tail::Lost(Lost { from, to }) if on_loss == OnLoss::Refuse => {
+            Err(lost(format!("entries {from} to {to} were acknowledged and are not there")))
+        }
+        Tail::Lost(tail) => Ok(Some(tail)),
+        Tail::Other(_) if on_loss == OnLoss::GoOn => Ok(None),
+        Tail::Other(what) => Err(JournalError::Damaged { path: path.to_path_buf(), last_good: 0, what }),
+    }
+}
+
 /// How a journal's end compares with what its head file says.
 pub(crate) enum Tail {
     Whole,
@@ -216,7 +317,7 @@ pub(crate) fn tail(connection: &Connection, found: &Examined, said: Option<Link>
 }
 
 /// Makes a new journal if there is none, and none is known to have been.
-fn make_if_absent(path: &Path, said: Option<Link>) -> Result<bool, JournalError> {
+fn make_if_absent(path: &Path, said: Option<Said>, on_loss: OnLoss) -> Result<bool, JournalError> {
     let damaged = |what: String| JournalError::Damaged { path: path.to_path_buf(), last_good: 0, what };
     match layout::kind(path)? {
         Kind::Journal => return Ok(false),
@@ -224,12 +325,18 @@ fn make_if_absent(path: &Path, said: Option<Link>) -> Result<bool, JournalError>
         Kind::Broken(what) => return Err(damaged(what.into())),
         Kind::Nothing => {}
     }
-    if let Some(said) = said.filter(|said| said.seq > 0) {
-        return Err(damaged(format!("there is nothing in it, but its head file vouches for entry {}", said.seq)));
+    let vouched = said.map(|said| said.link.seq).filter(|&seq| seq > 0);
+    if let (Some(seq), OnLoss::Refuse) = (vouched, on_loss) {
+        let what = format!("there is nothing in it, but its head file vouches for entry {seq}");
+        return Err(JournalError::Lost { path: path.to_path_buf(), what });
     }
     let log = beside(path, "-wal");
     match fs::metadata(&log) {
-        Ok(log) if log.len() > 0 => return Err(damaged("there is nothing in it, but a log beside it".into())),
+        Ok(found) if found.len() > 0 && on_loss == OnLoss::GoOn => put_aside(&log)?,
+        Ok(found) if found.len() > 0 => {
+            let what = "there is nothing in it, but a log beside it".into();
+            return Err(JournalError::Lost { path: path.to_path_buf(), what });
+        }
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(JournalError::io("read", &log)(error)),
         _ => {}
     }
@@ -301,13 +408,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("j.db");
         let (mut journal, opened) = Journal::open(&path).unwrap();
-        assert_eq!(opened, Opened { last: 0, lost: None, created: true, head_missing: false });
+        assert_eq!(opened, Opened { last: 0, lost: None, mark: None, created: true, head_missing: false });
         assert_eq!(journal.append(10, &texts(["a", "b"])).unwrap(), 2);
         assert_eq!(journal.append(11, &[]).unwrap(), 2);
         assert_eq!(journal.append(9, &texts(["c"])).unwrap(), 3);
         drop(journal);
         let (journal, opened) = Journal::open(&path).unwrap();
-        assert_eq!(opened, Opened { last: 3, lost: None, created: false, head_missing: false });
+        assert_eq!(opened, Opened { last: 3, lost: None, mark: Some(0), created: false, head_missing: false });
         assert_eq!(said(&journal.read(0, 9).unwrap()), "1@10 a, 2@10 b, 3@9 c");
         assert_eq!(said(&journal.read(1, 1).unwrap()), "2@10 b");
         assert_eq!(said(&journal.read(3, 9).unwrap()), "");

@@ -7,9 +7,10 @@ use crate::archive;
 use crate::chain::Link;
 use crate::examine::examine;
 use crate::inspect::Inspection;
+use crate::layout;
 use crate::queries;
 use crate::store::{Tail, tail};
-use crate::{JournalError, Lost};
+use crate::{Identity, JournalError, Lost};
 
 /// What [`verify`] found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +29,10 @@ pub struct Verified {
     pub snapshot: Option<u64>,
     /// The head file is absent or unreadable: a missing tail would go unnoticed.
     pub head_missing: bool,
+    /// Which journal it is, none in a layout that does not say it.
+    pub identity: Option<Identity>,
+    /// Which journal the head file speaks of, if that is another one.
+    pub head_of: Option<Identity>,
     pub archives: Vec<ArchiveVerified>,
 }
 
@@ -52,6 +57,8 @@ impl Verified {
     pub fn is_whole(&self) -> bool {
         self.fault.is_none()
             && self.lost.is_empty()
+            && !self.head_missing
+            && self.head_of.is_none()
             && self.archives.iter().all(|archive| archive.state == ArchiveState::Whole)
     }
 }
@@ -69,7 +76,10 @@ pub fn verify(path: &Path) -> Result<Verified, JournalError> {
     let mut last_good = (found.end.seq > 0).then_some(found.end.seq);
     // What is broken was found above. Here only what can still be read is told.
     let mut lost = if found.layout > 0 { queries::losses(connection).unwrap_or_default() } else { Vec::new() };
-    match tail(connection, &found, inspection.said) {
+    let identity = layout::identity(connection).unwrap_or_default();
+    let said = inspection.said.and_then(|said| said.identity);
+    let head_of = said.filter(|said| identity.is_some_and(|own| own != *said));
+    match tail(connection, &found, inspection.said.map(|said| said.link)) {
         Ok(Tail::Lost(tail)) if !lost.contains(&tail) => lost.push(tail),
         Ok(Tail::Other(what)) if fault.is_none() => {
             fault = Some(what);
@@ -94,6 +104,8 @@ pub fn verify(path: &Path) -> Result<Verified, JournalError> {
         lost,
         snapshot: (found.start.seq > 0).then_some(found.start.seq),
         head_missing: inspection.said.is_none(),
+        identity,
+        head_of,
         archives,
     })
 }

@@ -99,8 +99,9 @@ fn a_history_exchanged_behind_the_heads_back_is_refused() {
     }
     fs::copy(dir.path().join("other.db"), &path).unwrap();
     let refusal = Journal::open(&path).unwrap_err().to_string();
-    assert!(refusal.contains("entry 1 is not the one that its head file vouches for"), "{refusal}");
-    assert!(verify(&path).unwrap().fault.is_some());
+    assert!(refusal.contains("j.db.head is of another journal"), "{refusal}");
+    let verified = verify(&path).unwrap();
+    assert!(verified.fault.is_some() && verified.head_of.is_some() && !verified.is_whole(), "{verified:?}");
 }
 
 #[test]
@@ -115,6 +116,29 @@ fn a_journal_that_vanished_is_not_taken_for_a_new_one() {
         let refusal = Journal::open(&path).unwrap_err().to_string();
         assert!(refusal.contains("there is nothing in it, but its head file vouches for entry 2"), "{refusal}");
     }
+    let (journal, opened) = Journal::open_despite_loss(&path).unwrap();
+    assert!(opened.created && journal.last() == 0);
+}
+
+#[test]
+fn what_was_marked_is_told_though_the_entries_are_lost() {
+    let dir = quick_dir();
+    let path = dir.path().join("j.db");
+    let (mut journal, _) = Journal::open(&path).unwrap();
+    journal.append(1, &["1".into()]).unwrap();
+    drop(journal);
+    let before = fs::read(&path).unwrap();
+    let (mut journal, _) = Journal::open(&path).unwrap();
+    journal.set_mark(17);
+    journal.append(1, &["2".into(), "3".into()]).unwrap();
+    drop(journal);
+    fs::remove_file(dir.path().join("j.db-wal")).ok();
+    fs::write(&path, before).unwrap();
+    let refusal = Journal::open(&path).unwrap_err().to_string();
+    assert!(refusal.contains("entries 2 to 3 were acknowledged and are not there"), "{refusal}");
+    assert!(!verify(&path).unwrap().is_whole());
+    let (_, opened) = Journal::open_despite_loss(&path).unwrap();
+    assert_eq!((opened.last, opened.lost.map(|lost| lost.to), opened.mark), (1, Some(3), Some(17)));
 }
 
 #[test]
@@ -126,8 +150,11 @@ fn a_missing_head_is_said() {
     journal.append(1, &["1".into()]).unwrap();
     drop(journal);
     fs::remove_file(dir.path().join("j.db.head")).unwrap();
-    assert!(verify(&path).unwrap().head_missing);
-    assert!(Journal::open(&path).unwrap().1.head_missing);
+    let verified = verify(&path).unwrap();
+    assert!(verified.head_missing && !verified.is_whole());
+    let refusal = Journal::open(&path).unwrap_err().to_string();
+    assert!(refusal.contains("nobody can tell whether entries after 1 are lost"), "{refusal}");
+    assert!(Journal::open_despite_loss(&path).unwrap().1.head_missing);
     assert!(!Journal::open(&path).unwrap().1.head_missing, "opening makes a new one");
 }
 

@@ -117,7 +117,14 @@ pub(crate) fn judge(path: &Path, written: &Written, hint: &str) -> &'static str 
     assert_eq!(verify(&saved).unwrap().fault, None, "{hint}");
     drop(rescued);
 
-    match Journal::open(path) {
+    let opened = match Journal::open(path) {
+        Err(JournalError::Lost { .. }) => {
+            assert!(!verified.lost.is_empty() && !verified.is_whole(), "{hint}: verify knows of no loss");
+            Journal::open_despite_loss(path)
+        }
+        opened => opened,
+    };
+    match opened {
         Ok((mut journal, opened)) => {
             assert_eq!(verified.fault, None, "{hint}: verify finds a fault, open does not");
             assert_eq!(salvaged.last, opened.last, "{hint}: salvage rescues as much as is there");
@@ -132,6 +139,10 @@ pub(crate) fn judge(path: &Path, written: &Written, hint: &str) -> &'static str 
         Err(JournalError::Damaged { last_good, .. }) => {
             assert!(verified.fault.is_some(), "{hint}: open finds a fault, verify does not");
             assert!(last_good <= salvaged.last, "{hint}: what is good is salvaged");
+            "refused"
+        }
+        Err(JournalError::Foreign { .. }) => {
+            assert!(verified.head_of.is_some() && !verified.is_whole(), "{hint}: verify takes it for its own");
             "refused"
         }
         Err(error) => panic!("{hint}: refused for another reason: {error}"),
