@@ -21,6 +21,9 @@ pub(crate) const TOKEN_VARIABLE: &str = "MOIRA_RUN_TOKEN";
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Assignment {
+    /// The number of the format of the files in the directory. Before there was a number it was 1.
+    #[serde(default = "first_format")]
+    pub(crate) format: u32,
     pub(crate) run: Run,
     /// Known to the run's own processes only.
     pub(crate) token: String,
@@ -59,6 +62,13 @@ pub(crate) struct WorkerAssignment {
     pub(crate) memory: Bytes,
     /// The whole of it: nothing else is inherited.
     pub(crate) environment: BTreeMap<String, String>,
+}
+
+/// The present format of a run's directory. Format 1 had no note of where the run comes from.
+pub(crate) const FORMAT: u32 = 2;
+
+fn first_format() -> u32 {
+    1
 }
 
 impl Assignment {

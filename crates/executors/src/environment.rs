@@ -231,6 +231,7 @@ mod tests {
             start_within: Span::from_secs(10),
             restarts: 3,
             tuning: None,
+            origin: None,
         };
         let service = variables([
             ("PATH", "/bin".into()),

@@ -12,6 +12,13 @@ pub enum ExecutorError {
     File { doing: &'static str, path: PathBuf, source: io::Error },
     #[error("cannot understand {}", path.display())]
     Malformed { path: PathBuf, source: serde_json::Error },
+    #[error("{} has format {found}, this program knows formats up to {known}: use a newer one", path.display())]
+    Newer { path: PathBuf, found: u32, known: u32 },
+    #[error(
+        "{} was not made by this service, which gives out numbers up to {highest}: move it away",
+        path.display()
+    )]
+    Number { path: PathBuf, highest: u32 },
     #[error("cannot start the supervisor of run {run}")]
     Supervisor { run: Run, source: io::Error },
     #[error("cannot wake the supervisor of run {run}")]

@@ -31,11 +31,13 @@ mod lost;
 mod machine;
 mod news;
 mod nvidia;
+mod origin;
 mod private;
 mod process;
 mod progress;
 mod roster;
 mod run_dir;
+mod settled;
 mod signs;
 mod supervisor;
 mod theirs;
@@ -50,7 +52,9 @@ pub use error::ExecutorError;
 pub use local::Local;
 pub use log_pieces::{LogPiece, log_pieces};
 pub use machine::{AcceleratorDraft, Machine};
+pub use origin::{KnownJob, Origin, Seen, set_aside_foreign};
 pub use private::{PRIVATE_DIR, PRIVATE_FILE, keep_files_private, make_dir, passage, tighten};
+pub use settled::{Settled, SettledRun};
 pub use supervisor::supervise;
 pub use worker::become_worker;
 pub use workers::workers_of;
@@ -143,6 +147,9 @@ pub struct LaunchOrder {
     pub start_within: Span,
     pub restarts: u32,
     pub tuning: Option<Tuning>,
+    /// What the directories of the run and of its checkpoints say they belong to.
+    #[serde(default)]
+    pub origin: Option<Origin>,
 }
 
 /// One resize in place, complete.

@@ -18,11 +18,12 @@ use cluster::{ClaimId, Run, Span};
 use perf::Tuning;
 use rustix::process::Signal;
 
-use crate::assignment::{Assignment, ReportSecret, WorkerAssignment, new_token};
+use crate::assignment::{Assignment, FORMAT, ReportSecret, WorkerAssignment, new_token};
 use crate::device_locks::DeviceLocks;
 use crate::environment::{Part, Surroundings, environment};
 use crate::lost::{end_if_lost, end_if_never_held, is_supervised};
 use crate::news::{self, Listener};
+use crate::origin::claim_checkpoints;
 use crate::private::{PRIVATE_FILE, started_with};
 use crate::progress::Progress;
 use crate::roster::{FIRST_GANG, Member, Roster, Wish};
@@ -142,6 +143,7 @@ impl Local {
             environment: environment(order, Part::at_launch(rank), around),
         };
         Ok(Assignment {
+            format: FORMAT,
             run: order.run,
             command: order.program.command.clone(),
             workdir: order.program.workdir.clone(),
@@ -325,8 +327,15 @@ impl Executor for Local {
             let secret = ReportSecret::draw(run)?;
             let assignment = self.assign(order, &secret)?;
             let account = order.program.account.as_ref();
-            make_checkpoint_dir(&checkpoint_dir(&self.data_dir, run.claim), account)?;
+            let checkpoints = checkpoint_dir(&self.data_dir, run.claim);
+            if let Some(origin) = &order.origin {
+                claim_checkpoints(&checkpoints, origin)?;
+            }
+            make_checkpoint_dir(&checkpoints, account)?;
             dir.make(account)?;
+            if let Some(origin) = &order.origin {
+                dir.write_owner(origin)?;
+            }
             dir.write_token(&secret, account)?;
             if let Some(tuning) = order.tuning {
                 dir.write_tuning(tuning, account)?;

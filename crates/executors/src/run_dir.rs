@@ -13,11 +13,11 @@ use rustix::process::{getegid, geteuid};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::assignment::{Assignment, ReportSecret};
+use crate::assignment::{Assignment, FORMAT, ReportSecret};
 use crate::private::{self, PRIVATE_DIR, PRIVATE_FILE, passage, tighten};
 use crate::process::Identity;
 use crate::roster::{Outcome, Roster, Wish};
-use crate::{Account, Ending, ExecutorError, Usage};
+use crate::{Account, Ending, ExecutorError, Origin, Usage};
 
 #[derive(Debug, Clone)]
 pub(crate) struct RunDir {
@@ -145,7 +145,23 @@ impl RunDir {
     }
 
     pub(crate) fn assignment(&self) -> Result<Option<Assignment>, ExecutorError> {
-        read(&self.file("run.json"))
+        let path = self.file("run.json");
+        let found: Option<Assignment> = read(&path)?;
+        match found {
+            Some(Assignment { format, .. }) if format > FORMAT => {
+                Err(ExecutorError::Newer { path, found: format, known: FORMAT })
+            }
+            found => Ok(found),
+        }
+    }
+
+    /// Which data directory and submission it belongs to. A note that cannot be understood is as good as none.
+    pub(crate) fn owner(&self) -> Option<Origin> {
+        read(&self.file("owner.json")).ok().flatten()
+    }
+
+    pub(crate) fn write_owner(&self, origin: &Origin) -> Result<(), ExecutorError> {
+        write_durably(&self.file("owner.json"), origin)
     }
 
     /// Secrets may be in the environment: nobody else reads this file.
@@ -349,7 +365,7 @@ fn write<T: Serialize>(path: &Path, value: &T) -> Result<(), ExecutorError> {
     replace(path, value, false)
 }
 
-fn write_durably<T: Serialize>(path: &Path, value: &T) -> Result<(), ExecutorError> {
+pub(crate) fn write_durably<T: Serialize>(path: &Path, value: &T) -> Result<(), ExecutorError> {
     replace(path, value, true)
 }
 
@@ -490,6 +506,21 @@ mod tests {
         let why = std::error::Error::source(&refused).unwrap().to_string();
         assert_eq!(why, "it belongs to user 65534 and not to user 65533");
         assert_eq!(fs::metadata(&path).unwrap().uid(), 65534);
+    }
+
+    #[test]
+    fn a_run_of_a_newer_format_is_refused_by_naming_both() {
+        let data = tempfile::tempdir().unwrap();
+        let dir = RunDir::of(data.path(), Run { claim: ClaimId(1), attempt: 1 });
+        dir.make(None).unwrap();
+        let recorded = include_str!("../tests/fixtures/run-4f0c295.json");
+        fs::write(dir.file("run.json"), recorded).unwrap();
+        assert_eq!(dir.assignment().unwrap().unwrap().format, 1, "the format of 4f0c295 had no number");
+        fs::write(dir.file("run.json"), recorded.replacen('{', "{\"format\": 7,", 1)).unwrap();
+        let refusal = dir.assignment().unwrap_err().to_string();
+        assert!(
+            refusal.ends_with("runs/1.1/run.json has format 7, this program knows formats up to 2: use a newer one")
+        );
     }
 
     #[test]

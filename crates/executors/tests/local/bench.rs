@@ -173,6 +173,7 @@ pub(crate) fn order(program: Program, workers: u32) -> LaunchOrder {
         start_within: Span::from_secs(10),
         restarts: 0,
         tuning: None,
+        origin: None,
     }
 }
 
