@@ -72,6 +72,8 @@ enum Command {
     /// The service's configuration file
     #[command(subcommand)]
     Config(command::config::ConfigCommand),
+    /// Remove directories of old runs that are not to be kept, or say which those are
+    Gc(command::gc::Gc),
     /// The service's journal: look whether it is whole, write it out, save what can be saved
     #[command(subcommand)]
     Journal(command::journal::JournalCommand),
@@ -114,6 +116,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Supervise(supervise) => return Ok(supervise.run()),
         Command::Serve(serve) => serve.run(),
         Command::Config(config) => config.run(),
+        Command::Gc(gc) => gc.run(),
         Command::Journal(journal) => journal.run(),
         Command::Token(token) => token.run(),
         Command::Audit(audit) => audit.run(),

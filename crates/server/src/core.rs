@@ -9,14 +9,14 @@ use api::{
 };
 use cluster::{ClaimId, JobSpec, NodeId, Run, Span, Time};
 use engine::{Engine, Event, Input, Refusal, Request, State};
-use executors::{Account, Ending, Limits, News, Program};
+use executors::{Account, Ending, Limits, News, Origin, Program};
 use perf::{GradientNoise, Interruption, Observation, Speed, StepReport};
 use plan::{FailureCause, Phase};
 use policies::PolicyConfig;
 
 use crate::access::{Ceiling, MOST_TOKENS, Token};
 use crate::fact::{Acceptance, Array, Caller, Deed, Fact};
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, Unknown};
 
 /// The decision core with what the service keeps beside it.
 #[allow(missing_debug_implementations, reason = "a policy need not be printable")]
@@ -162,6 +162,13 @@ impl Core {
         step
     }
 
+    /// From where a run of this claim comes, for what it leaves on the disk.
+    pub(crate) fn origin(&self, claim: ClaimId) -> Option<Origin> {
+        let submitted = self.engine.state().books().claims().get(claim)?.submitted;
+        let data_dir = self.ledger.identity()?.to_string();
+        Some(Origin { data_dir, job: claim, submitted })
+    }
+
     /// Another policy decides from now on; it is asked in the next step.
     fn use_policy(&mut self, now: Time, config: &PolicyConfig, step: &mut Step) -> Result<(), Problem> {
         let policy =
@@ -174,6 +181,14 @@ impl Core {
         self.ledger.apply(now, &chosen, &self.engine.state().books().cluster);
         step.facts.push(chosen);
         Ok(())
+    }
+
+    /// Nothing is known any more of these claims.
+    pub(crate) fn forget(&mut self, now: Time, claims: Vec<ClaimId>, step: &mut Step) {
+        if !claims.is_empty() {
+            let forgotten = Fact::Core(self.engine.forget(now, claims));
+            self.put_on_record(now, forgotten, step);
+        }
     }
 
     /// Puts on record once more which policy decides.
@@ -424,8 +439,15 @@ impl Batch<'_> {
                 Err(Problem::conflict(detail))
             };
         }
+        if let Some(key) = &submission.key
+            && let Some(number) = self.core.ledger.spent_key(caller.uid, key)
+        {
+            let detail =
+                format!("job {number} was submitted under the idempotency key `{key}`: it has ended and was forgotten");
+            return Err(Problem::conflict(detail));
+        }
         self.check_ceiling(caller, &submission)?;
-        let first = ClaimId(self.core.ledger.len() as u32);
+        let first = ClaimId(self.core.ledger.next_number());
         let acceptance = Arc::new(Acceptance {
             first,
             owner: caller.clone(),
@@ -507,7 +529,7 @@ impl Batch<'_> {
         deed: Deed,
         request: impl Fn(ClaimId) -> Request,
     ) -> Result<Awaited, Problem> {
-        let claims = self.core.ledger.claims(id).ok_or_else(|| no_job(id))?;
+        let claims = self.core.ledger.claims(id).ok_or_else(|| no_job(&self.core.ledger, id))?;
         let owner = &self.core.ledger.acceptance(ClaimId(claims.start)).expect("it was just found").owner;
         if !caller.may_change_jobs_of(owner) {
             return Err(not_yours(id));
@@ -553,7 +575,7 @@ impl Batch<'_> {
 
     /// The one claim a name stands for.
     fn one(&self, id: JobId) -> Result<ClaimId, Problem> {
-        let claims = self.core.ledger.claims(id).ok_or_else(|| no_job(id))?;
+        let claims = self.core.ledger.claims(id).ok_or_else(|| no_job(&self.core.ledger, id))?;
         match claims.len() {
             1 => Ok(ClaimId(claims.start)),
             _ => Err(Problem::conflict(format!("job {id} is an array: say which task, like {id}_0"))),
@@ -561,8 +583,14 @@ impl Batch<'_> {
     }
 }
 
-pub(crate) fn no_job(id: JobId) -> Problem {
-    Problem::not_found(format!("there is no job {id}"))
+/// Why a name stands for no job.
+pub(crate) fn no_job(ledger: &Ledger, id: JobId) -> Problem {
+    let number = id.number;
+    Problem::not_found(match ledger.unknown(number) {
+        Unknown::Never => format!("there is no job {id}"),
+        Unknown::Forgotten => format!("job {id} is forgotten: it ended longer ago than the service keeps jobs"),
+        Unknown::PassedOver => format!("number {number} was passed over: what it stood for was lost with the journal"),
+    })
 }
 
 pub(crate) fn not_yours(id: JobId) -> Problem {

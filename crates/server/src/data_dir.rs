@@ -17,9 +17,11 @@ pub fn journal_path(data_dir: &Path) -> PathBuf {
 
 /// What may lie in a data directory before its journal exists: what people put there, what a service makes that is killed
 /// at its first start, and what stays if somebody removes the journal.
-const OURS: [&str; 16] = [
+const OURS: [&str; 18] = [
     "moira.toml",
     "log",
+    "identity",
+    "identity.new",
     "moira.sock",
     "news.sock",
     "journal.db",
@@ -78,7 +80,7 @@ fn refuse_foreign(path: &Path) -> Result<(), ServerError> {
 /// Journal and configuration; sockets have rules of their own.
 fn is_private(file: &Path) -> bool {
     let name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    name == "moira.toml" || name.starts_with("journal.db")
+    ["moira.toml", "identity"].contains(&name) || name.starts_with("journal.db")
 }
 
 /// What lies in a directory, in order; nothing if there is none.

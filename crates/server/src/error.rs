@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use cluster::Invalid;
 use executors::ExecutorError;
-use journal::JournalError;
+use journal::{Identity, JournalError};
 
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
@@ -21,6 +21,17 @@ pub enum ServerError {
     Config { path: PathBuf, message: String },
     #[error(transparent)]
     Journal(#[from] JournalError),
+    #[error(
+        "something was lost from {}: {what}. Restore a backup, or go on without it by `moira serve --accept-loss`: jobs \
+         that only the lost part knew are gone, what still runs of them is ended, and new jobs get numbers above all \
+         that were seen. `moira journal verify` tells more",
+        data_dir.display()
+    )]
+    Loss { data_dir: PathBuf, what: String },
+    #[error("journal {} has facts of format {found}, this program knows formats up to {known}: use a newer one", path.display())]
+    NewerFacts { path: PathBuf, found: u32, known: u32 },
+    #[error("the entries of journal {} are of another data directory: they name {found}, the journal is {own}", path.display())]
+    ForeignEntries { path: PathBuf, found: Identity, own: Identity },
     #[error(transparent)]
     Executor(#[from] ExecutorError),
     #[error("the machine cannot be described: {0}")]

@@ -10,8 +10,8 @@ use crate::replica::Shown;
 use crate::views::{self, moment};
 
 pub fn explain(shown: &Shown, id: JobId, now: Time) -> Result<Explanation, api::Problem> {
-    let view = views::job(shown, id, now, false).ok_or_else(|| no_job(id))?;
-    let claims = shown.ledger.claims(id).ok_or_else(|| no_job(id))?;
+    let view = views::job(shown, id, now, false).ok_or_else(|| no_job(&shown.ledger, id))?;
+    let claims = shown.ledger.claims(id).ok_or_else(|| no_job(&shown.ledger, id))?;
     let claim = shown.state.books().claim(ClaimId(claims.start));
     let job = shown.ledger.job(claim.id);
     let history = job.map_or(&[][..], |job| job.history.as_slice());

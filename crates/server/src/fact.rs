@@ -7,14 +7,22 @@ use api::{JobId, JobRequest, ProgressReport, Role};
 use cluster::{ClaimId, Run};
 use engine::Event;
 use executors::{Ending, Program};
+use journal::Identity;
 use serde::{Deserialize, Serialize};
 
 use crate::access::Token;
+
+/// The number of the format of facts and snapshots. Format 1 had no number, no identity and no gaps between jobs.
+pub(crate) const FORMAT: u32 = 2;
 
 /// One entry of the journal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Fact {
     Core(Event),
+    /// Which data directory this is the history of. It stands once, before anything that is launched.
+    Identified {
+        identity: Identity,
+    },
     /// A job was numbered: its claims begin with `first`, one for each task. It stands before what the core says of
     /// them.
     Numbered(Arc<Acceptance>),

@@ -4,7 +4,8 @@ use engine::State;
 use serde::{Deserialize, Serialize};
 
 use crate::error::ServerError;
-use crate::ledger::Ledger;
+use crate::fact::FORMAT;
+use crate::ledger::{FirstLedger, Ledger};
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub(crate) struct Image {
@@ -15,16 +16,42 @@ pub(crate) struct Image {
 /// The same as it is written: it may be large, and is not copied for that.
 #[derive(Serialize)]
 struct Shown<'a> {
+    format: u32,
     state: &'a State,
     ledger: &'a Ledger,
 }
 
+/// What every image says first. The first ones said nothing.
+#[derive(Deserialize)]
+struct Header {
+    format: Option<u32>,
+}
+
+#[derive(Deserialize)]
+struct FirstImage {
+    state: State,
+    ledger: FirstLedger,
+}
+
 impl Image {
     pub(crate) fn text_of(state: &State, ledger: &Ledger) -> String {
-        serde_json::to_string(&Shown { state, ledger }).expect("an image is made of numbers, words and lists")
+        serde_json::to_string(&Shown { format: FORMAT, state, ledger })
+            .expect("an image is made of numbers, words and lists")
     }
 
     pub(crate) fn from_text(text: &str) -> Result<Image, ServerError> {
-        serde_json::from_str(text).map_err(|error| ServerError::Snapshot { message: error.to_string() })
+        let wrong = |error: serde_json::Error| ServerError::Snapshot { message: error.to_string() };
+        let Header { format } = serde_json::from_str(text).map_err(wrong)?;
+        match format {
+            None => {
+                let FirstImage { state, ledger } = serde_json::from_str(text).map_err(wrong)?;
+                Ok(Image { state, ledger: ledger.into() })
+            }
+            Some(format) if format <= FORMAT => serde_json::from_str(text).map_err(wrong),
+            Some(format) => {
+                let message = format!("it has format {format}, this program knows formats up to {FORMAT}");
+                Err(ServerError::Snapshot { message })
+            }
+        }
     }
 }

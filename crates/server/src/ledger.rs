@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::{JobId, ProgressReport, RestartKind, RestartReport};
-use cluster::{ClaimId, Cluster, Run, Shape, Time};
+use cluster::{ClaimId, Cluster, Run, Shape, Span, Time};
 use engine::{Command, Event};
 use executors::Ending;
+use journal::Identity;
 use plan::{FailureCause, Note, Outcome};
 use serde::{Deserialize, Serialize};
 
@@ -16,12 +17,15 @@ use crate::fact::{Acceptance, Fact};
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Ledger {
-    acceptances: Vec<Arc<Acceptance>>,
-    /// By claim.
-    jobs: Vec<Job>,
+    /// By the number of the first claim.
+    #[serde(with = "cluster::pairs")]
+    submissions: BTreeMap<ClaimId, Submitted>,
     /// By owner and key.
     #[serde(with = "cluster::pairs")]
     keys: BTreeMap<(u32, String), ClaimId>,
+    /// Keys of jobs that are forgotten, and when those were submitted.
+    #[serde(with = "cluster::pairs")]
+    spent_keys: BTreeMap<(u32, String), (ClaimId, Time)>,
     /// How often the policy was asked; the number of the latest decision.
     decisions: u64,
     /// Those that are good, and those that ended since the latest was made.
@@ -30,12 +34,39 @@ pub struct Ledger {
     /// How many were made.
     #[serde(default)]
     token_count: u32,
+    /// The number of the next job.
+    next: u32,
+    /// Numbers that were passed over, since they stood for something in a history that was lost: first and end.
+    passed_over: Vec<(u32, u32)>,
+    /// Which data directory this is.
+    identity: Option<Identity>,
+}
+
+/// What was submitted at once, and the jobs it became.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Submitted {
+    acceptance: Arc<Acceptance>,
+    /// One for each task.
+    jobs: Vec<Job>,
+}
+
+/// A key is known for this long, also if its job is forgotten before.
+const KEYS_LIVE: Span = Span::from_secs(7 * 24 * 3600);
+
+/// Why a number stands for no job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unknown {
+    /// It was not given out yet, or is not the first of its array.
+    Never,
+    /// Its job has ended and was forgotten.
+    Forgotten,
+    /// What it stood for was lost with a part of the journal.
+    PassedOver,
 }
 
 /// One claim: a job, or a task of an array.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Job {
-    acceptance: u32,
     /// Its place among the tasks of its array, from 0.
     pub place: u32,
     /// It waits because enough tasks of its array are under way.
@@ -96,39 +127,62 @@ impl Ledger {
         self.decisions
     }
 
-    pub fn len(&self) -> usize {
-        self.jobs.len()
+    /// The number of the next job.
+    pub fn next_number(&self) -> u32 {
+        self.next
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.jobs.is_empty()
+    /// Which data directory this is, once that is on record.
+    pub fn identity(&self) -> Option<Identity> {
+        self.identity
     }
 
     pub fn job(&self, claim: ClaimId) -> Option<&Job> {
-        self.jobs.get(claim.0 as usize)
+        let (first, submitted) = self.submissions.range(..=claim).next_back()?;
+        submitted.jobs.get((claim.0 - first.0) as usize)
+    }
+
+    fn job_mut(&mut self, claim: ClaimId) -> Option<&mut Job> {
+        let (first, submitted) = self.submissions.range_mut(..=claim).next_back()?;
+        submitted.jobs.get_mut((claim.0 - first.0) as usize)
     }
 
     pub fn acceptance(&self, claim: ClaimId) -> Option<&Arc<Acceptance>> {
-        self.job(claim).map(|job| &self.acceptances[job.acceptance as usize])
+        let (first, submitted) = self.submissions.range(..=claim).next_back()?;
+        ((claim.0 - first.0) < submitted.jobs.len() as u32).then_some(&submitted.acceptance)
     }
 
-    /// Every submission, in order.
-    pub fn acceptances(&self) -> &[Arc<Acceptance>] {
-        &self.acceptances
+    /// Every submission that is not forgotten and whose number is lower, in order.
+    pub fn submissions_before(&self, number: u32) -> impl DoubleEndedIterator<Item = &Arc<Acceptance>> + Send {
+        self.submissions.range(..ClaimId(number)).map(|(_, submitted)| &submitted.acceptance)
+    }
+
+    pub fn submission_count(&self) -> usize {
+        self.submissions.len()
+    }
+
+    /// Why a number stands for no job.
+    pub fn unknown(&self, number: u32) -> Unknown {
+        match self.passed_over.iter().any(|(first, end)| (*first..*end).contains(&number)) {
+            true => Unknown::PassedOver,
+            false if number < self.next && self.job(ClaimId(number)).is_none() => Unknown::Forgotten,
+            false => Unknown::Never,
+        }
     }
 
     /// How a claim is called.
     pub fn id(&self, claim: ClaimId) -> JobId {
         let Some(acceptance) = self.acceptance(claim) else { return JobId::job(claim.0) };
+        let place = (claim.0 - acceptance.first.0) as usize;
         match &acceptance.array {
             None => JobId::job(claim.0),
-            Some(array) => JobId::task(acceptance.first.0, array.indices[self.jobs[claim.0 as usize].place as usize]),
+            Some(array) => JobId::task(acceptance.first.0, array.indices[place]),
         }
     }
 
     /// The claims a name stands for: one job, one task, or all tasks of an array. Nothing if there is no such job.
     pub fn claims(&self, id: JobId) -> Option<std::ops::Range<u32>> {
-        let acceptance = self.acceptance(ClaimId(id.number)).filter(|acceptance| acceptance.first.0 == id.number)?;
+        let acceptance = &self.submissions.get(&ClaimId(id.number))?.acceptance;
         let first = acceptance.first.0;
         match (id.task, &acceptance.array) {
             (None, _) => Some(first..first + acceptance.task_count()),
@@ -145,12 +199,17 @@ impl Ledger {
         self.keys.get(&(uid, key.to_string())).and_then(|&claim| self.acceptance(claim))
     }
 
+    /// The number of the job that was submitted under this key and is forgotten.
+    pub fn spent_key(&self, uid: u32, key: &str) -> Option<ClaimId> {
+        self.spent_keys.get(&(uid, key.to_string())).map(|(claim, _)| *claim)
+    }
+
     /// The next task of the claim's array that waits only because enough are under way.
     pub fn next_throttled(&self, claim: ClaimId) -> Option<ClaimId> {
         let acceptance = self.acceptance(claim)?;
         acceptance.array.as_ref().and_then(|array| array.at_once)?;
         let tasks = acceptance.first.0..acceptance.first.0 + acceptance.task_count();
-        tasks.map(ClaimId).find(|task| self.jobs[task.0 as usize].throttled)
+        tasks.map(ClaimId).find(|&task| self.job(task).is_some_and(|job| job.throttled))
     }
 
     pub fn tokens(&self) -> impl Iterator<Item = &Token> {
@@ -177,10 +236,11 @@ impl Ledger {
             Fact::Reported { run, report } => self.report(now, run.claim, report),
             Fact::NotResized { run, why } => self.happened(now, run.claim, What::NotResized(why.clone())),
             Fact::Ended { run, ending } => {
-                if let Some(job) = self.jobs.get_mut(run.claim.0 as usize) {
+                if let Some(job) = self.job_mut(run.claim) {
                     job.ending = Some((*run, ending.clone()));
                 }
             }
+            Fact::Identified { identity } => self.identity = Some(*identity),
             Fact::Core(event) => self.observe(now, event, cluster),
             Fact::Did { .. } => {}
             Fact::TokenMade { token, .. } => {
@@ -197,15 +257,12 @@ impl Ledger {
     }
 
     fn number(&mut self, acceptance: &Arc<Acceptance>) {
-        assert_eq!(acceptance.first.0 as usize, self.jobs.len(), "jobs are numbered in order");
+        assert_eq!(acceptance.first.0, self.next, "jobs are numbered in order");
         if let Some(key) = &acceptance.key {
             self.keys.insert((acceptance.owner.uid, key.clone()), acceptance.first);
         }
         let at_once = acceptance.array.as_ref().and_then(|array| array.at_once).unwrap_or(u32::MAX);
-        let index = self.acceptances.len() as u32;
-        self.acceptances.push(acceptance.clone());
-        self.jobs.extend((0..acceptance.task_count()).map(|place| Job {
-            acceptance: index,
+        let job = |place| Job {
             place,
             throttled: place >= at_once,
             first_started: None,
@@ -215,11 +272,28 @@ impl Ledger {
             saved: 0,
             decision: 0,
             history: Vec::new(),
-        }));
+        };
+        let jobs = (0..acceptance.task_count()).map(job).collect();
+        self.next += acceptance.task_count();
+        self.submissions.insert(acceptance.first, Submitted { acceptance: acceptance.clone(), jobs });
+    }
+
+    /// Nothing is known any more of these claims. An array is forgotten as a whole.
+    fn forget(&mut self, now: Time, claims: &[ClaimId]) {
+        for claim in claims {
+            let Some(Submitted { acceptance, jobs }) = self.submissions.remove(claim) else { continue };
+            if let Some(key) = &acceptance.key {
+                let key = (acceptance.owner.uid, key.clone());
+                let submitted = jobs.first().and_then(|job| job.history.first()).map_or(now, |happening| happening.at);
+                self.keys.remove(&key);
+                self.spent_keys.insert(key, (*claim, submitted));
+            }
+        }
+        self.spent_keys.retain(|_, (_, submitted)| now.since(*submitted) < KEYS_LIVE);
     }
 
     fn report(&mut self, now: Time, claim: ClaimId, report: &ProgressReport) {
-        let Some(job) = self.jobs.get_mut(claim.0 as usize) else { return };
+        let Some(job) = self.job_mut(claim) else { return };
         if let Some(checkpoint) = report.checkpoint {
             job.saved = job.saved.max(checkpoint.steps);
         }
@@ -235,16 +309,13 @@ impl Ledger {
         match event {
             Event::Planned(plan) => {
                 self.decisions += 1;
+                let decision = self.decisions;
                 for (claim, _) in &plan.changes {
-                    if let Some(job) = self.jobs.get_mut(claim.0 as usize) {
-                        job.decision = self.decisions;
-                    }
+                    self.with(*claim, |job| job.decision = decision);
                 }
                 for (claim, note) in &plan.notes {
                     self.happened(now, *claim, What::Noted(*note));
-                    if let Some(job) = self.jobs.get_mut(claim.0 as usize) {
-                        job.decision = self.decisions;
-                    }
+                    self.with(*claim, |job| job.decision = decision);
                 }
             }
             Event::PlanRefused { .. } => self.decisions += 1,
@@ -292,6 +363,11 @@ impl Ledger {
                 self.happened(now, run.claim, What::Failed(*why, code));
                 self.with(run.claim, |job| job.goes_on_from(*done));
             }
+            Event::NumbersBegin { at } => {
+                self.passed_over.push((self.next, at.0));
+                self.next = at.0;
+            }
+            Event::Forgotten { claims } => self.forget(now, claims),
             Event::ClusterDefined { .. }
             | Event::PolicyChosen { .. }
             | Event::NodeJoined { .. }
@@ -317,9 +393,33 @@ impl Ledger {
     }
 
     fn with(&mut self, claim: ClaimId, change: impl FnOnce(&mut Job)) {
-        if let Some(job) = self.jobs.get_mut(claim.0 as usize) {
+        if let Some(job) = self.job_mut(claim) {
             change(job);
         }
+    }
+}
+
+/// The ledger as snapshots of facts of format 1 have it: jobs are numbered without gaps.
+#[derive(Debug, Deserialize)]
+pub(crate) struct FirstLedger {
+    acceptances: Vec<Arc<Acceptance>>,
+    /// By claim.
+    jobs: Vec<Job>,
+    #[serde(with = "cluster::pairs")]
+    keys: BTreeMap<(u32, String), ClaimId>,
+    decisions: u64,
+}
+
+impl From<FirstLedger> for Ledger {
+    fn from(FirstLedger { acceptances, jobs, keys, decisions }: FirstLedger) -> Ledger {
+        let next = jobs.len() as u32;
+        let mut jobs = jobs.into_iter();
+        let submitted = |acceptance: Arc<Acceptance>| {
+            let jobs = jobs.by_ref().take(acceptance.task_count() as usize).collect();
+            (acceptance.first, Submitted { acceptance, jobs })
+        };
+        let submissions = acceptances.into_iter().map(submitted).collect();
+        Ledger { submissions, keys, decisions, next, ..Ledger::default() }
     }
 }
 

@@ -19,19 +19,27 @@ use crate::clock::Clock;
 use crate::core::{Ask, Core, Reply};
 use crate::error::ServerError;
 use crate::fact::{Caller, Fact};
-use crate::image::Image;
 use crate::pulse::Pulse;
 use crate::replica::Replica;
+use crate::retention::Forgetting;
 
 /// Where facts are kept before anything is done about them.
 pub trait Store: Send {
     /// All of them or none, durably; returns the number of the last.
     fn append(&mut self, at: Time, texts: &[String]) -> Result<u64, JournalError>;
 
-    /// Makes the facts so far shorter, where the store can and there are more than so many: what is shown stands for
-    /// them.
-    fn compact(&mut self, _replica: &Replica, _more_than: u64) -> Result<(), JournalError> {
+    /// From the next append on this is the number of the next job: known also if that append is lost later.
+    fn mark(&mut self, _next: u32) {}
+
+    /// Makes the facts so far shorter, where the store can and there are many: what is shown stands for them. It does
+    /// not wait for that, unless the service is leaving.
+    fn compact(&mut self, _replica: &Arc<Replica>, _leaving: bool) -> Result<(), JournalError> {
         Ok(())
+    }
+
+    /// Whether that is under way: then it wants to be asked again soon.
+    fn is_compacting(&self) -> bool {
+        false
     }
 }
 
@@ -80,6 +88,7 @@ pub struct Live {
     pub environment: BTreeMap<String, String>,
     /// What was heard and could not be journaled yet.
     pub unheard: Vec<News>,
+    pub forgetting: Forgetting,
 }
 
 type Waiting = oneshot::Sender<Reply>;
@@ -148,20 +157,20 @@ impl Live {
                     take(message);
                     inbox.queue.try_iter().take(LARGEST_BATCH).for_each(take);
                 }
-                Err(RecvTimeoutError::Timeout) => self.compact(WORTH_COMPACTING_WHEN_IDLE),
+                Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => leave = true,
             }
             self.turn(clock.now(), calls, news)?;
+            self.compact(leave);
             inbox.pulse.turned(taken, Instant::now());
             if leave {
-                self.compact(WORTH_COMPACTING);
                 return Ok(());
             }
         }
     }
 
-    fn compact(&mut self, more_than: u64) {
-        if let Err(error) = self.store.compact(&self.replica, more_than) {
+    fn compact(&mut self, leaving: bool) {
+        if let Err(error) = self.store.compact(&self.replica, leaving) {
             tracing::warn!(%error, "the journal was not compacted");
         }
     }
@@ -174,7 +183,8 @@ impl Live {
         if !self.unheard.is_empty() {
             return Duration::ZERO;
         }
-        self.core.engine.next_wakeup().map_or(Duration::from_secs(3600), |due| clock.until(due))
+        let longest = if self.store.is_compacting() { TRY_AGAIN } else { Duration::from_secs(3600) };
+        self.core.engine.next_wakeup().map_or(longest, |due| clock.until(due).min(longest))
     }
 
     /// One batch: decide, journal, show, answer, act.
@@ -196,9 +206,12 @@ impl Live {
             // Whether the journal can be written again shows only when something is written.
             self.core.choose_again(now, &mut step);
         }
+        let forgotten = self.forgetting.due(now, self.core.engine.state(), &self.core.ledger);
+        self.core.forget(now, forgotten, &mut step);
         self.replica.measures.decided(&step.facts, self.core.ledger.decisions(), began.elapsed());
         if !step.facts.is_empty() {
             let texts: Vec<String> = step.facts.iter().map(text_of).collect();
+            self.store.mark(self.core.ledger.next_number());
             match self.store.append(now, &texts) {
                 Ok(last) => self.show(now, step.facts.clone(), last),
                 // Whether the batch is there is known when the journal is opened again: the service has to start anew.
@@ -340,6 +353,7 @@ impl Live {
             start_within: until.since(state.now()),
             restarts: run.attempt - 1,
             tuning,
+            origin: self.core.origin(run.claim),
         }
     }
 
@@ -408,29 +422,6 @@ impl Live {
         claim.is_some_and(|claim| claim.run() == run && claim.holds().is_some())
     }
 }
-
-/// The journal as a [`Store`].
-impl Store for journal::Journal {
-    fn append(&mut self, at: Time, texts: &[String]) -> Result<u64, JournalError> {
-        journal::Journal::append(self, at.as_millis(), texts)
-    }
-
-    fn compact(&mut self, replica: &Replica, more_than: u64) -> Result<(), JournalError> {
-        let shown = replica.read();
-        if shown.seq - self.compacted() <= more_than {
-            return Ok(());
-        }
-        let text = Image::text_of(&shown.state, &shown.ledger);
-        let upto = shown.seq;
-        drop(shown);
-        journal::Journal::compact(self, upto, &text).map(drop)
-    }
-}
-
-/// A journal with fewer entries since the last snapshot is opened quickly enough as it is. Compacting holds everything up
-/// for a second or two, so while the service goes on it is done more seldom, and when nothing else is to be done.
-const WORTH_COMPACTING: u64 = 100_000;
-const WORTH_COMPACTING_WHEN_IDLE: u64 = 400_000;
 
 pub(crate) fn text_of(fact: &Fact) -> String {
     serde_json::to_string(fact).expect("facts are made of numbers, words and lists")

@@ -84,6 +84,7 @@ impl Measures {
             Fact::Core(event) => event,
             Fact::Reported { report, .. } => return report.restart.iter().for_each(|it| self.interrupted(it)),
             Fact::Numbered(_)
+            | Fact::Identified { .. }
             | Fact::NotResized { .. }
             | Fact::Ended { .. }
             | Fact::Did { .. }

@@ -8,22 +8,24 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use cluster::Time;
-use engine::{Engine, Event, Input, State};
-use executors::Local;
+use cluster::{ClaimId, Time};
+use engine::{Engine, Event, Input};
+use executors::{KnownJob, Local, Origin, set_aside_foreign};
 use journal::{Entry, Journal, JournalError, Reader};
 use policies::PolicyConfig;
 
 use crate::clock::Clock;
 use crate::core::Core;
-use crate::data_dir::{journal_path, make_data_dir};
+use crate::data_dir::make_data_dir;
 use crate::error::ServerError;
 use crate::fact::Fact;
-use crate::image::Image;
 use crate::ledger::Ledger;
 use crate::live::{Change, Inbox, Live, changes_to};
+use crate::opening::{Opening, Past};
 use crate::replica::Replica;
+use crate::retention::{Forgetting, keep_tidy};
 use crate::settings::{Config, DEFAULT_POLICY, Settings};
+use crate::store::JournalStore;
 
 /// A running service, without its door: see [`crate::http`] for that.
 #[derive(Debug)]
@@ -37,6 +39,8 @@ pub struct Service {
     /// What was missing of the journal when it was opened, in words.
     pub lost: Option<String>,
     past: Mutex<Reader>,
+    /// Tells the thread that removes old runs to leave.
+    tidying: mpsc::Sender<()>,
     /// Nothing once it has left.
     thread: Mutex<Option<JoinHandle<Result<(), ServerError>>>>,
 }
@@ -44,24 +48,22 @@ pub struct Service {
 impl Service {
     /// Takes up where the journal ends, or begins one. `supervisor` is the command that watches over a run.
     pub fn open(settings: Settings, supervisor: Vec<OsString>) -> Result<Service, ServerError> {
-        let Settings { data_dir, config, machine } = settings;
+        let Settings { data_dir, config, machine, accept_loss } = settings;
         make_data_dir(&data_dir)?;
-        let path = journal_path(&data_dir);
-        let (mut journal, opened) = Journal::open(&path)?;
-        let lost = opened.lost.map(|lost| {
-            format!("entries {} to {} of the journal are missing: what they said is lost", lost.from, lost.to)
-        });
-        if let Some(lost) = &lost {
-            tracing::error!("{lost}");
-        }
+        let opening = Opening::of(&data_dir, accept_loss)?;
         let draft = config.draft(&machine);
-        let past = (opened.last > 0).then(|| Past::read(&journal)).transpose()?;
-        let clock = Clock::after(past.as_ref().map_or(Time::ZERO, |past| past.state.now()));
+        let clock = Clock::after(opening.past.as_ref().map_or(Time::ZERO, |past| past.state.now()));
         let now = clock.now();
-        let core = match past {
+        let Opening { mut journal, past, first_free, adopt, lost } = opening;
+        let mut core = match past {
             None => begin(&mut journal, now, &config, draft)?,
             Some(past) => resume(&mut journal, now, &config, &draft, past)?,
         };
+        // What was made before there were notes gets them before the journal says that there are.
+        for aside in set_aside(&data_dir, &journal, adopt, &core)? {
+            tracing::warn!(path = %aside.display(), "this belongs to another job or data directory: it was moved aside");
+        }
+        settle_numbers(&mut journal, now, &mut core, first_free)?;
         let replica = Arc::new(Replica::new(core.engine.state().clone(), core.ledger.clone(), journal.last()));
         let past = Mutex::new(journal.reader()?);
         let (inbox, messages) = Inbox::new();
@@ -74,23 +76,27 @@ impl Service {
             .map_err(|error| ServerError::Thread(error.to_string()))?;
         let live = Live {
             core,
-            store: Box::new(journal),
+            store: Box::new(JournalStore::new(journal, config.retention.journal_entries)),
             executor: Box::new(executor),
             replica: replica.clone(),
             settings: config.engine_settings(),
             environment: environment(&data_dir, &config),
             unheard: Vec::new(),
+            forgetting: Forgetting::new(config.retention.clone()),
         };
+        let tidying = start_tidying(&data_dir, &config, &replica)?;
         let thread = std::thread::Builder::new()
             .name("live".into())
             .spawn(move || live.run(&messages, clock))
             .map_err(|error| ServerError::Thread(error.to_string()))?;
         let thread = Mutex::new(Some(thread));
-        Ok(Service { replica, inbox, clock, data_dir, config, started: Instant::now(), lost, past, thread })
+        Ok(Service { replica, inbox, clock, data_dir, config, started: Instant::now(), lost, past, tidying, thread })
     }
 
     /// Leaves; whatever runs goes on running. Requests that still wait for something are told so.
     pub fn leave(&self) -> Result<(), ServerError> {
+        // A thread that is gone has left.
+        self.tidying.send(()).ok();
         self.inbox.leave();
         let Some(thread) = self.thread().take() else { return Ok(()) };
         thread.join().map_err(|_| ServerError::Thread("it panicked".into()))?
@@ -111,6 +117,49 @@ impl Service {
     }
 }
 
+fn start_tidying(data_dir: &Path, config: &Config, replica: &Arc<Replica>) -> Result<mpsc::Sender<()>, ServerError> {
+    let (tidying, leave) = mpsc::channel();
+    let (data_dir, limits, replica) = (data_dir.to_path_buf(), config.retention.clone(), replica.clone());
+    std::thread::Builder::new()
+        .name("retention".into())
+        .spawn(move || keep_tidy(&data_dir, &limits, &replica, &leave))
+        .map_err(|error| ServerError::Thread(error.to_string()))?;
+    Ok(tidying)
+}
+
+/// Numbers that nobody else has from now on, and which data directory this is: both are facts.
+fn settle_numbers(journal: &mut Journal, now: Time, core: &mut Core, first_free: u32) -> Result<(), ServerError> {
+    let mut facts = Vec::new();
+    if core.ledger.identity().is_none() {
+        facts.push(Fact::Identified { identity: journal.identity() });
+    }
+    if first_free > core.ledger.next_number() {
+        tracing::warn!(first_free, "numbers are passed over: they stood for jobs that were lost");
+        facts.push(Fact::Core(core.engine.begin_numbers(now, ClaimId(first_free))));
+    }
+    for fact in &facts {
+        core.ledger.apply(now, fact, &core.engine.state().books().cluster);
+    }
+    journal.set_mark(u64::from(core.ledger.next_number()));
+    append(journal, now, &facts)?;
+    Ok(())
+}
+
+fn set_aside(data_dir: &Path, journal: &Journal, adopt: bool, core: &Core) -> Result<Vec<PathBuf>, ServerError> {
+    let identity = journal.identity().to_string();
+    let claims = core.engine.state().books().claims();
+    let known = |job: ClaimId| {
+        let claim = claims.get(job)?;
+        let origin = Origin { data_dir: identity.clone(), job, submitted: claim.submitted };
+        Some(KnownJob { origin, launches: claim.progress.launches })
+    };
+    // There may be none yet.
+    if !data_dir.join("runs").exists() {
+        return Ok(Vec::new());
+    }
+    Ok(set_aside_foreign(data_dir, &identity, adopt, known)?)
+}
+
 /// By which jobs find the service.
 fn environment(data_dir: &Path, config: &Config) -> BTreeMap<String, String> {
     let socket = format!("unix:{}", api::socket_in(data_dir).display());
@@ -121,41 +170,12 @@ fn environment(data_dir: &Path, config: &Config) -> BTreeMap<String, String> {
     environment
 }
 
-/// What the journal says was the case.
-struct Past {
-    state: State,
-    ledger: Ledger,
-}
-
-impl Past {
-    fn read(journal: &Journal) -> Result<Past, ServerError> {
-        let mut past = Past { state: State::default(), ledger: Ledger::default() };
-        let mut after = 0;
-        if let Some(snapshot) = journal.snapshot()? {
-            let Image { state, ledger } = Image::from_text(&snapshot.text)?;
-            past = Past { state, ledger };
-            after = snapshot.upto;
-        }
-        journal.for_each(after, |entry: Entry| -> Result<(), ServerError> {
-            let fact: Fact = serde_json::from_str(&entry.text)
-                .map_err(|error| ServerError::Entry { seq: entry.seq, message: error.to_string() })?;
-            let at = Time::from_millis(entry.at);
-            if let Fact::Core(event) = &fact {
-                past.state.apply(at, event);
-            }
-            past.ledger.apply(at, &fact, &past.state.books().cluster);
-            Ok(())
-        })?;
-        Ok(past)
-    }
-}
-
 fn begin(journal: &mut Journal, now: Time, config: &Config, draft: cluster::ClusterDraft) -> Result<Core, ServerError> {
     let text = config.policy.as_deref().unwrap_or(DEFAULT_POLICY);
     let (cluster, queues) = draft.build()?;
     let policy = build_policy(text)?;
     let (engine, beginning) = Engine::new(cluster, queues, text, policy, config.engine_settings());
-    append(journal, now, beginning)?;
+    append(journal, now, &facts_of(beginning))?;
     Ok(Core { engine, ledger: Ledger::default() })
 }
 
@@ -210,12 +230,16 @@ fn resume(
         let cluster = core.engine.state().books().cluster.clone();
         core.ledger.apply(now, &Fact::Core(event.clone()), &cluster);
     }
-    append(journal, now, events)?;
+    append(journal, now, &facts_of(events))?;
     Ok(core)
 }
 
-fn append(journal: &mut Journal, now: Time, events: Vec<Event>) -> Result<(), JournalError> {
-    let texts: Vec<String> = events.into_iter().map(|event| crate::live::text_of(&Fact::Core(event))).collect();
+fn facts_of(events: Vec<Event>) -> Vec<Fact> {
+    events.into_iter().map(Fact::Core).collect()
+}
+
+fn append(journal: &mut Journal, now: Time, facts: &[Fact]) -> Result<(), JournalError> {
+    let texts: Vec<String> = facts.iter().map(crate::live::text_of).collect();
     if texts.is_empty() {
         return Ok(());
     }

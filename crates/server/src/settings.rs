@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::access::Access;
 use crate::error::ServerError;
 use crate::http::{HttpConfig, SocketConfig, check_host_name};
+use crate::retention::Retention;
 
 /// The file `moira.toml`; every key has a default.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -42,6 +43,8 @@ pub struct Config {
     pub http: HttpConfig,
     /// Who may do what.
     pub access: Access,
+    /// How long what has ended is kept.
+    pub retention: Retention,
 }
 
 impl Default for Config {
@@ -59,6 +62,7 @@ impl Default for Config {
             rest_after_failure: Duration::from_secs(1),
             http: HttpConfig::default(),
             access: Access::default(),
+            retention: Retention::default(),
         }
     }
 }
@@ -73,6 +77,8 @@ pub struct Settings {
     pub data_dir: PathBuf,
     pub config: Config,
     pub machine: Machine,
+    /// Goes on although something was lost.
+    pub accept_loss: bool,
 }
 
 impl Config {
@@ -135,7 +141,7 @@ impl Settings {
             [] => Machine::find(),
             drafts => Machine::of(drafts)?,
         };
-        Ok(Settings { data_dir, config, machine })
+        Ok(Settings { data_dir, config, machine, accept_loss: false })
     }
 }
 

@@ -418,6 +418,7 @@ pub fn event(shown: &Shown, line: &Line) -> Option<EventView> {
     let id = |claim: ClaimId| Some(shown.ledger.id(claim).to_string());
     let (job, what, text) = match &line.fact {
         Fact::Numbered(_)
+        | Fact::Identified { .. }
         | Fact::Reported { .. }
         | Fact::Did { .. }
         | Fact::TokenMade { .. }
@@ -470,6 +471,8 @@ pub fn event(shown: &Shown, line: &Line) -> Option<EventView> {
             }
             Event::PolicyChosen { name } => (None, "policy_chosen", name.clone()),
             Event::PlanRefused { why } => (None, "plan_refused", why.to_string()),
+            Event::NumbersBegin { at } => (None, "numbers_begin", format!("jobs are numbered from {at} on")),
+            Event::Forgotten { claims } => (None, "forgotten", format!("{} jobs that had ended", claims.len())),
             Event::ClusterDefined { .. }
             | Event::ClaimRested { .. }
             | Event::Refitted { .. }

@@ -1,7 +1,8 @@
-//! The journal of a service that is not running: verified, written out, salvaged.
+//! The journal of a service: verified, written out, copied, salvaged.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
@@ -29,6 +30,13 @@ pub(crate) enum JournalCommand {
         #[arg(long)]
         all: bool,
     },
+    /// Copy the journal, its archives and the configuration while the service runs
+    Backup {
+        #[command(flatten)]
+        data_dir: DataDir,
+        /// A new directory. To restore, see the guide of the service
+        to: PathBuf,
+    },
     /// Write a new journal with everything that is whole in a damaged one, which stays as it is
     Salvage {
         #[command(flatten)]
@@ -43,6 +51,10 @@ impl JournalCommand {
         match self {
             JournalCommand::Verify { data_dir } => verify(&existing(&data_dir)?),
             JournalCommand::Export { data_dir, file, all } => export(&existing(&data_dir)?, file.as_deref(), all),
+            JournalCommand::Backup { data_dir, to } => {
+                existing(&data_dir)?;
+                backup(&data_dir.path()?, &to)
+            }
             JournalCommand::Salvage { data_dir, to } => salvage(&existing(&data_dir)?, &to),
         }
     }
@@ -62,20 +74,16 @@ fn verify(path: &Path) -> Result<(), Failure> {
         verified.entries,
         verified.last
     ))?;
-    for lost in &verified.lost {
-        render::line(&format!(
-            "entries {} to {} were lost: they had been acknowledged and are not there",
-            lost.from, lost.to
-        ))?;
+    let mut wrong = what_is_wrong(&verified);
+    if wrong.is_empty() {
+        wrong.extend(foreign_entries(path, verified.identity)?);
     }
-    if verified.head_missing {
-        render::line("the file that says how far the journal had come is missing: a lost tail would not be noticed")?;
-    }
-    for archive in verified.archives.iter().filter(|archive| archive.state != journal::ArchiveState::Whole) {
-        render::line(&format!("archive {}: {:?}", archive.path.display(), archive.state))?;
+    for line in &wrong {
+        render::line(line)?;
     }
     match verified.fault {
-        None => render::line("it is whole"),
+        None if wrong.is_empty() => render::line("it is whole"),
+        None => Err(Failure::new(anyhow!("it is not whole: {}", wrong.join("; ")))),
         Some(fault) => {
             let last_good = verified.last_good.unwrap_or(0);
             Err(Failure::new(anyhow!(
@@ -83,6 +91,89 @@ fn verify(path: &Path) -> Result<(), Failure> {
             )))
         }
     }
+}
+
+/// Everything that is missing or damaged but for the journal's own file, each in a sentence.
+fn what_is_wrong(verified: &journal::Verified) -> Vec<String> {
+    let lost = verified.lost.iter().map(|lost| {
+        format!("entries {} to {} were lost: they had been acknowledged and are not there", lost.from, lost.to)
+    });
+    let head = verified.head_missing.then(|| {
+        "the file that says how far the journal had come is missing: a lost tail would not be noticed".to_string()
+    });
+    let head_of = verified.head_of.map(|other| format!("the head file belongs to another data directory, {other}"));
+    let archives = verified.archives.iter().filter_map(|archive| {
+        let path = archive.path.display();
+        match &archive.state {
+            journal::ArchiveState::Whole => None,
+            journal::ArchiveState::Missing => Some(format!("archive {path} is missing")),
+            journal::ArchiveState::Damaged(what) => Some(format!("archive {path} is damaged: {what}")),
+        }
+    });
+    lost.chain(head).chain(head_of).chain(archives).collect()
+}
+
+/// Entries say once to which data directory they belong.
+fn foreign_entries(path: &Path, own: Option<journal::Identity>) -> Result<Option<String>, Failure> {
+    let mut named = Named::default();
+    journal::export(path, &mut named).map_err(Failure::new)?;
+    let foreign =
+        named.identities.into_iter().find(|(_, identity)| Some(identity.as_str()) != own_text(own).as_deref());
+    Ok(foreign.map(|(seq, identity)| format!("entry {seq} belongs to another data directory, {identity}")))
+}
+
+fn own_text(own: Option<journal::Identity>) -> Option<String> {
+    own.map(|own| own.to_string())
+}
+
+/// Notes which data directories the entries written into it name.
+#[derive(Default)]
+struct Named {
+    line: Vec<u8>,
+    identities: Vec<(u64, String)>,
+}
+
+impl Write for Named {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        for part in bytes.split_inclusive(|&byte| byte == b'\n') {
+            self.line.extend_from_slice(part);
+            if part.ends_with(b"\n") {
+                let is_of_interest = self.line.windows(12).any(|word| word == b"\"Identified\"");
+                if is_of_interest {
+                    let entry: Value = serde_json::from_slice(&self.line)?;
+                    if let Some(identity) = entry["fact"]["Identified"]["identity"].as_str() {
+                        self.identities.push((entry["seq"].as_u64().unwrap_or(0), identity.to_string()));
+                    }
+                }
+                self.line.clear();
+            }
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The whole journal and the configuration, as they are at one moment.
+fn backup(data_dir: &Path, to: &Path) -> Result<(), Failure> {
+    let from = server::journal_path(data_dir);
+    make_empty(to)?;
+    let copied = journal::backup(&from, &server::journal_path(to)).map_err(Failure::new)?;
+    let config = data_dir.join("moira.toml");
+    if config.exists() {
+        std::fs::copy(&config, to.join("moira.toml")).with_context(|| format!("cannot copy {}", config.display()))?;
+    }
+    render::line(&format!("{}: everything up to entry {}", to.display(), copied.last))
+}
+
+/// A directory for the copy alone: what was there before could be taken for part of it.
+fn make_empty(to: &Path) -> Result<(), Failure> {
+    let making = || format!("cannot make {}", to.display());
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(to).with_context(making)?;
+    let is_empty = to.read_dir().with_context(making)?.next().is_none();
+    if is_empty { Ok(()) } else { Err(Failure::new(anyhow!("{} is not empty: name a new directory", to.display()))) }
 }
 
 fn export(path: &Path, file: Option<&Path>, all: bool) -> Result<(), Failure> {

@@ -2,6 +2,7 @@ pub(crate) mod audit;
 pub(crate) mod bench;
 pub(crate) mod config;
 pub(crate) mod demo;
+pub(crate) mod gc;
 pub(crate) mod jobs;
 pub(crate) mod journal;
 pub(crate) mod node;

@@ -39,6 +39,9 @@ pub(crate) struct Serve {
     /// Which policy decides, like sia or fifo:backfill=easy
     #[arg(long)]
     policy: Option<String>,
+    /// Go on although a part of the journal is lost, after reading what that was
+    #[arg(long)]
+    accept_loss: bool,
     /// How the log is written; JSON unless it goes to a terminal. What is in it: RUST_LOG
     #[arg(long, value_enum)]
     log: Option<LogFormat>,
@@ -98,7 +101,8 @@ impl Serve {
         config.listen.extend(&self.listen);
         config.policy = self.policy.clone().or(config.policy);
         let named = file.unwrap_or_else(|| "the command line".into());
-        Settings::new(data_dir, config, &named).map_err(Failure::new)
+        let settings = Settings::new(data_dir, config, &named).map_err(Failure::new)?;
+        Ok(Settings { accept_loss: self.accept_loss, ..settings })
     }
 
     fn start_log(&self) {

@@ -2,7 +2,7 @@
 //! restored, one that holds what belongs to another.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use rustix::process::Signal;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::http;
 use crate::processes::{self, Process};
-use crate::service::{FOUR_DEVICES, Service, eventually};
+use crate::service::{FOUR_DEVICES, Service, binary, eventually, say};
 
 /// A data directory as commit 4f0c295 left it when it was killed, recorded below `/srv/moira` in one boot of one machine.
 /// Jobs 0 to 6 are compacted into a snapshot, the others are entries after it.
@@ -76,6 +76,295 @@ fn a_run_of_the_version_before_whose_supervisor_was_killed_is_lost_and_waits_to_
     service.until_it("8", "lost and waiting", |job| job["state"] == "pending" && lost(job));
     assert_eq!(service.show("9")["attempts"], 1);
     assert!(gang.lives());
+}
+
+#[test]
+fn the_real_version_before_is_taken_over_with_its_running_jobs() {
+    let Some(old) = old_binary() else { return };
+    let mut service = Service::prepare(FOUR_DEVICES);
+    service.use_program(&old);
+    service.rise();
+    let finished = service.submit(&["--", "true"]);
+    service.until(&finished, "succeeded");
+    let (running, ending) =
+        (service.submit(&["--", "sleep", "1000"]), service.submit(&["--", "sh", "-c", "sleep 4; exit 5"]));
+    service.until(&running, "running");
+    service.until(&ending, "running");
+    service.kill();
+
+    service.use_program(binary());
+    service.rise();
+    assert_eq!(service.show(&finished)["state"], "succeeded");
+    assert_eq!(service.until(&ending, "failed")["exit_code"], 5, "the old supervisor's file is read");
+    let job = service.show(&running);
+    assert_eq!((&job["state"], &job["attempts"]), (&json!("running"), &json!(1)), "it is adopted");
+    assert!(service.moira(&["cancel", &running]).status.success());
+    service.until(&running, "cancelled");
+    service.kill();
+    service.use_program(&old);
+    service.spawn();
+    assert_eq!(service.end().code(), Some(1), "the old version leaves a newer journal alone");
+    assert!(service.log().contains("use a newer one"), "{}", service.log());
+}
+
+#[test]
+fn a_supervisor_of_the_version_before_understands_what_this_one_writes() {
+    let Some(old) = old_binary() else { return };
+    let service = Service::start(FOUR_DEVICES);
+    let id = service.submit(&["--", "sh", "-c", "exit 7"]);
+    service.until(&id, "failed");
+    let run = service.data_dir().join("runs/50.1");
+    fs::create_dir_all(run.join("logs")).unwrap();
+    fs::create_dir(run.join("gang")).unwrap();
+    fs::write(run.join("progress.jsonl"), "").unwrap();
+    fs::copy(service.data_dir().join("done/0.1/run.json"), run.join("run.json")).unwrap();
+    let supervised = Command::new(old).arg("supervise").arg(&run).status().unwrap();
+    assert!(supervised.success());
+    let ending: Value = serde_json::from_str(&fs::read_to_string(run.join("exit.json")).unwrap()).unwrap();
+    assert_eq!(ending["exits"][0]["code"], 7, "{ending}");
+}
+
+/// The binary of commit 4f0c295, which `cargo xtask nightly` builds.
+fn old_binary() -> Option<PathBuf> {
+    let old = std::env::var_os("MOIRA_OLD_BINARY").map(PathBuf::from);
+    if old.is_none() {
+        say("passed over: MOIRA_OLD_BINARY is not set");
+    }
+    old
+}
+
+#[test]
+fn without_its_journal_the_service_asks_and_then_gives_no_number_twice() {
+    let mut service = Service::start(FOUR_DEVICES);
+    for _ in 0..3 {
+        service.submit(&["--hold", "--", "true"]);
+    }
+    let running = service.submit(&["--", "sleep", "1000"]);
+    service.until(&running, "running");
+    service.kill();
+    for name in ["journal.db", "journal.db-wal", "journal.db-shm", "journal.db.head"] {
+        fs::remove_file(service.data_dir().join(name)).ok();
+    }
+    refuses(&mut service, "there is no journal, but there are directories of jobs up to 3");
+    assert!(!service.data_dir().join("journal.db").exists(), "nothing is begun without a word");
+    assert_eq!(processes::supervisors(service.data_dir()).len(), 1, "nothing is ended without a word");
+
+    service.with("--accept-loss");
+    service.rise();
+    assert_eq!(service.submit(&["--", "true"]), "4");
+    service.until("4", "succeeded");
+    assert!(service.data_dir().join("runs/3.1.lost-1").exists());
+    assert!(processes::supervisors(service.data_dir()).is_empty(), "what nobody knows is ended");
+    let (code, said) = service.failure(&["show", "3"]);
+    assert!(code != 0 && said.contains("number 3 was passed over"), "{said}");
+    service.kill();
+    service.rise();
+    assert_eq!(service.submit(&["--hold", "--", "true"]), "5");
+}
+
+#[test]
+fn a_backup_is_made_while_the_service_runs_and_restored_beside_newer_runs() {
+    let mut service = Service::start(FOUR_DEVICES);
+    let (held, finished) = (service.submit(&["--hold", "--", "true"]), service.submit(&["--", "true"]));
+    service.until(&finished, "succeeded");
+    let folder = tempfile::tempdir().unwrap();
+    let backup = folder.path().join("backup");
+    let made = service.moira(&["journal", "backup", &backup.display().to_string()]);
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let (code, said) = service.failure(&["journal", "backup", &backup.display().to_string()]);
+    assert!(code != 0 && said.contains("is not empty"), "{said}");
+
+    assert!(service.moira(&["release", &held]).status.success());
+    service.until(&held, "succeeded");
+    let running = service.submit(&["--", "sleep", "1000"]);
+    service.until(&running, "running");
+    service.kill();
+    restore(&backup, service.data_dir());
+    refuses(&mut service, "there are directories of jobs up to 2, but the journal ends before job 2");
+
+    service.with("--accept-loss");
+    service.rise();
+    assert_eq!(service.show(&held)["state"], "held", "as it was when the copy was made");
+    assert_eq!(service.show(&finished)["state"], "succeeded");
+    assert!(processes::supervisors(service.data_dir()).is_empty(), "what nobody knows is ended");
+    assert!(service.data_dir().join("runs/2.1.lost-1").exists());
+    assert_eq!(service.submit(&["--", "true"]), "3");
+    assert!(service.moira(&["release", &held]).status.success());
+    service.until(&held, "succeeded");
+    let verified = service.moira(&["journal", "verify"]);
+    assert!(verified.status.success(), "{}", String::from_utf8_lossy(&verified.stdout));
+}
+
+#[test]
+fn runs_and_checkpoints_of_another_data_directory_are_moved_aside() {
+    let other = Service::start(FOUR_DEVICES);
+    let script = "echo secret > $MOIRA_CHECKPOINT_DIR/state; sleep 1000";
+    let theirs = other.submit(&["--", "sh", "-c", script]);
+    other.until(&theirs, "running");
+    eventually("it has saved its state", || other.data_dir().join("checkpoints/0/state").exists());
+
+    let mut service = Service::start(FOUR_DEVICES);
+    let ours = service.submit(&["--hold", "--", "sh", "-c", "cat $MOIRA_CHECKPOINT_DIR/state"]);
+    assert_eq!(ours, theirs);
+    service.kill();
+    for name in ["runs/0.1", "checkpoints/0", "checkpoints/0.json"] {
+        let to = service.data_dir().join(name);
+        let copied = Command::new("cp").arg("-a").arg(other.data_dir().join(name)).arg(to).status().unwrap();
+        assert!(copied.success(), "{name}");
+    }
+    service.rise();
+    assert!(service.data_dir().join("runs/0.1.foreign-1").exists());
+    assert!(service.data_dir().join("checkpoints/0.foreign-1/state").exists());
+    assert!(service.moira(&["release", &ours]).status.success());
+    assert_eq!(service.until(&ours, "failed")["exit_code"], 1, "there is nothing of others to be read");
+    assert_eq!(other.show(&theirs)["state"], "running", "theirs is left alone");
+    assert_eq!(processes::supervisors(other.data_dir()).len(), 1);
+}
+
+#[test]
+fn a_journal_is_whole_only_if_nothing_is_missing_from_it_or_foreign_to_it() {
+    let mut service = recorded();
+    let _played = (OldSupervisor::of(&service, "8.1"), OldSupervisor::of(&service, "9.1"));
+    service.rise();
+    processes::kill(service.pid(), Signal::TERM);
+    assert!(service.end().success());
+    let verified = service.moira(&["journal", "verify"]);
+    assert!(verified.status.success(), "{}", String::from_utf8_lossy(&verified.stderr));
+    let path = |name: &str| service.data_dir().join(name);
+    let not_whole = |what: &str| {
+        let (code, said) = service.failure(&["journal", "verify"]);
+        assert!(code != 0 && said.contains(what), "{what}: {said}");
+    };
+
+    let archive = fs::read_dir(path("archive")).unwrap().next().unwrap().unwrap().path();
+    let packed = fs::read(&archive).unwrap();
+    fs::write(&archive, &packed[..packed.len() / 2]).unwrap();
+    not_whole("is damaged");
+    fs::remove_file(&archive).unwrap();
+    not_whole("is missing");
+    fs::write(&archive, packed).unwrap();
+
+    let head = fs::read(path("journal.db.head")).unwrap();
+    fs::remove_file(path("journal.db.head")).unwrap();
+    not_whole("the file that says how far the journal had come is missing");
+    fs::write(path("journal.db.head"), head).unwrap();
+
+    let other = Service::start(FOUR_DEVICES);
+    fs::copy(other.data_dir().join("journal.db.head"), path("journal.db.head")).unwrap();
+    not_whole("belongs to another data directory");
+}
+
+#[test]
+fn a_journal_that_goes_on_growing_is_compacted_all_the_same() {
+    let mut service = Service::start(&format!("{FOUR_DEVICES}[retention]\njournal_entries = 100\n"));
+    for _ in 0..150 {
+        submit_held(&service);
+    }
+    let entries = || {
+        let verified = service.moira(&["journal", "verify"]);
+        assert!(verified.status.success(), "{}", String::from_utf8_lossy(&verified.stderr));
+        let said = String::from_utf8_lossy(&verified.stdout).into_owned();
+        let count = said.split(": ").nth(1).and_then(|said| said.split(' ').next()).map(str::parse::<u64>);
+        count.expect("it says how many").expect("as a number")
+    };
+    // While it is written down a few more may come.
+    eventually("a snapshot stands for most entries", || {
+        submit_held(&service);
+        entries() <= 120
+    });
+    let jobs = || service.get("/v1/jobs?limit=1000").body["jobs"].as_array().unwrap().len();
+    let before = jobs();
+    service.kill();
+    service.rise();
+    assert_eq!(service.get("/v1/jobs?limit=1000").body["jobs"].as_array().unwrap().len(), before);
+}
+
+#[test]
+fn what_has_ended_is_forgotten_and_the_service_says_so() {
+    let limits = "[retention]\njobs = 2\nruns = 2\n";
+    let mut service = Service::start(&format!("{FOUR_DEVICES}{limits}"));
+    let body = json!({ "command": ["true"] }).to_string();
+    let keyed = http::post(&service.socket(), "/v1/jobs", &[("Idempotency-Key", "once")], &body).unwrap();
+    assert_eq!((keyed.status, &keyed.body["id"]), (201, &json!("0")), "{}", keyed.body);
+    let needed = service.submit(&["--", "true"]);
+    let array = service.submit(&["--array", "0-1", "--", "true"]);
+    let live = service.submit(&["--hold", "--after", &needed, "--", "true"]);
+    for id in ["0", &needed, &array] {
+        service.until(id, "succeeded");
+    }
+    let (sixth, seventh) = (service.submit(&["--", "true"]), service.submit(&["--", "true"]));
+    service.until(&seventh, "succeeded");
+    service.until(&sixth, "succeeded");
+    eventually("the oldest are forgotten", || {
+        // Something has to happen for the service to look.
+        service.moira(&["priority", &live, "1"]);
+        service.get("/v1/jobs/0").status == 404 && service.get(&format!("/v1/jobs/{array}")).status == 404
+    });
+    let (code, said) = service.failure(&["show", "0"]);
+    assert!(code != 0 && said.contains("job 0 is forgotten"), "{said}");
+    let (_, said) = service.failure(&["show", "99"]);
+    assert!(said.contains("there is no job 99"), "{said}");
+    assert_eq!(service.show(&needed)["state"], "succeeded", "another one runs after it");
+    let again = http::post(&service.socket(), "/v1/jobs", &[("Idempotency-Key", "once")], &body).unwrap();
+    assert_eq!(again.status, 409, "{}", again.body);
+    assert!(again.body.to_string().contains("job 0 was submitted under the idempotency key"), "{}", again.body);
+    let settled = || fs::read_dir(service.data_dir().join("done")).unwrap().count();
+    eventually("the oldest runs are removed", || settled() == 2);
+    assert!(service.data_dir().join("checkpoints/0").exists(), "checkpoints stay");
+
+    service.kill();
+    service.rise();
+    assert_eq!(service.get("/v1/jobs/0").status, 404);
+    assert_eq!(service.submit(&["--hold", "--", "true"]), "7", "no number is given out twice");
+    assert!(service.moira(&["release", &live]).status.success());
+    service.until(&live, "succeeded");
+}
+
+fn submit_held(service: &Service) {
+    let body = json!({ "command": ["true"], "hold": true }).to_string();
+    assert_eq!(http::post(&service.socket(), "/v1/jobs", &[], &body).unwrap().status, 201);
+}
+
+#[test]
+fn what_would_be_removed_is_shown_before_it_is() {
+    let mut service = Service::start(FOUR_DEVICES);
+    for _ in 0..3 {
+        let id = service.submit(&["--", "true"]);
+        service.until(&id, "succeeded");
+    }
+    let settled = |service: &Service| fs::read_dir(service.data_dir().join("done")).unwrap().count();
+    eventually("the last run is put away", || settled(&service) == 3);
+    service.kill();
+    fs::write(service.data_dir().join("moira.toml"), format!("{FOUR_DEVICES}[retention]\nruns = 1\n")).unwrap();
+    let shown = service.moira(&["gc", "--dry-run"]);
+    let said = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert!(said.contains("done/0.1 would go") && said.contains("done/1.1 would go"), "{said}");
+    assert!(said.contains("2 runs") && settled(&service) == 3, "{said}");
+    assert!(service.moira(&["gc"]).status.success());
+    assert!(settled(&service) == 1 && service.data_dir().join("done/2.1").exists());
+    assert!(service.data_dir().join("checkpoints/0").exists(), "checkpoints stay");
+}
+
+/// It does not start, and says why and what to do.
+#[track_caller]
+fn refuses(service: &mut Service, why: &str) {
+    service.spawn();
+    assert_eq!(service.end().code(), Some(1));
+    let said = service.log();
+    assert!(said.contains(why) && said.contains("--accept-loss"), "{said}");
+}
+
+/// As the guide says: the journal of the copy takes the place of the one that is there.
+fn restore(backup: &Path, data_dir: &Path) {
+    for name in ["journal.db", "journal.db-wal", "journal.db-shm", "journal.db.head"] {
+        fs::remove_file(data_dir.join(name)).ok();
+    }
+    for entry in fs::read_dir(backup).unwrap() {
+        let from = entry.unwrap().path();
+        if from.is_file() {
+            fs::copy(&from, data_dir.join(from.file_name().unwrap())).unwrap();
+        }
+    }
 }
 
 /// The recorded directory at a place of its own, with no service yet.

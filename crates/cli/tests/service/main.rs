@@ -16,4 +16,5 @@ mod pressure;
 mod processes;
 mod resize;
 mod service;
+mod soak;
 mod terminal;

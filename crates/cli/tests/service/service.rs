@@ -28,6 +28,9 @@ pub(crate) struct Service {
     variables: Vec<(String, String)>,
     /// What a shell does before it becomes the service.
     prelude: Option<String>,
+    /// For `moira serve`.
+    arguments: Vec<String>,
+    program: PathBuf,
 }
 
 impl Service {
@@ -49,7 +52,15 @@ impl Service {
     /// The same in a directory that belongs to the test.
     pub(crate) fn at(data_dir: PathBuf, config: &str) -> Service {
         fs::write(data_dir.join("moira.toml"), config).unwrap();
-        Service { folder: None, data_dir, child: None, variables: Vec::new(), prelude: None }
+        Service {
+            folder: None,
+            data_dir,
+            child: None,
+            variables: Vec::new(),
+            prelude: None,
+            arguments: Vec::new(),
+            program: binary().into(),
+        }
     }
 
     pub(crate) fn set(&mut self, name: &str, value: &str) {
@@ -59,6 +70,16 @@ impl Service {
     /// Lets a shell do something before it becomes the service, which inherits what comes of it.
     pub(crate) fn start_after(&mut self, words: &str) {
         self.prelude = Some(words.into());
+    }
+
+    /// The binary that is started from now on.
+    pub(crate) fn use_program(&mut self, program: &Path) {
+        self.program = program.to_path_buf();
+    }
+
+    /// An argument with which it is started from now on.
+    pub(crate) fn with(&mut self, argument: &str) {
+        self.arguments.push(argument.into());
     }
 
     pub(crate) fn data_dir(&self) -> &Path {
@@ -92,14 +113,15 @@ impl Service {
 
     fn command(&self, log: File) -> Command {
         let mut command = match &self.prelude {
-            None => Command::new(binary()),
+            None => Command::new(&self.program),
             Some(words) => {
                 let mut shell = Command::new("sh");
-                shell.args(["-c", &format!("{words}; exec \"$0\" \"$@\"")]).arg(binary());
+                shell.args(["-c", &format!("{words}; exec \"$0\" \"$@\"")]).arg(&self.program);
                 shell
             }
         };
         command.arg("serve").arg("--data-dir").arg(&self.data_dir).args(["--log", "json"]);
+        command.args(&self.arguments);
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         command

@@ -65,9 +65,7 @@ pub(crate) async fn list(
     let after = after.map_err(|message| Failure(Problem::from(FieldFault::new("after", message))))?;
     let now = door.service.clock.now();
     let shown = door.service.replica.read();
-    let acceptances = shown.ledger.acceptances();
     let before = after.map_or(u32::MAX, |after| after.number);
-    let end = acceptances.partition_point(|acceptance| acceptance.first.0 < before);
     let books = shown.state.books();
     // Looked at before anything is written down of a job: among many thousands few may be wanted.
     let fits = |acceptance: &&Arc<Acceptance>| {
@@ -78,10 +76,10 @@ pub(crate) async fn list(
             && query.queue.as_ref().is_none_or(|queue| **queue == *books.queues.queue(spec().queue).name)
     };
     let unended = states.as_ref().is_some_and(|states| !states.iter().any(|state| state.is_final()));
-    let few = books.claims().live_count() < acceptances.len() / 4;
+    let few = books.claims().live_count() < shown.ledger.submission_count() / 4;
     let candidates: Box<dyn Iterator<Item = &Arc<Acceptance>> + Send> = match unended && few {
         true => Box::new(live(&shown).into_iter().filter(|acceptance| acceptance.first.0 < before).rev()),
-        false => Box::new(acceptances[..end].iter().rev()),
+        false => Box::new(shown.ledger.submissions_before(before).rev()),
     };
     let found = candidates.filter(fits).filter_map(|acceptance| {
         let view = views::job(&shown, JobId::job(acceptance.first.0), now, false)?;
@@ -210,7 +208,7 @@ pub(crate) async fn show(State(door): State<Door>, By(caller): By, Named(id): Na
 
 fn show_job(door: &Door, caller: &Caller, id: JobId) -> Result<Json<JobView>, Problem> {
     let shown = door.service.replica.read();
-    let view = views::job(&shown, id, door.service.clock.now(), true).ok_or_else(|| no_job(id))?;
+    let view = views::job(&shown, id, door.service.clock.now(), true).ok_or_else(|| no_job(&shown.ledger, id))?;
     let is_whole = owner(&shown, id).is_some_and(|owner| door.shows_all(caller, owner));
     Ok(Json(if is_whole { view } else { views::summary(view) }))
 }
@@ -226,7 +224,7 @@ pub(super) fn check_details(door: &Door, caller: &Caller, id: JobId) -> Result<(
     match owner(&shown, id) {
         Some(owner) if door.shows_all(caller, owner) => Ok(()),
         Some(_) => Err(not_yours(id)),
-        None => Err(no_job(id)),
+        None => Err(no_job(&shown.ledger, id)),
     }
 }
 
@@ -369,6 +367,6 @@ pub(crate) async fn kubeflow(
 }
 
 fn total_steps(shown: &Shown, id: JobId) -> Result<Option<u64>, Problem> {
-    let claims = shown.ledger.claims(id).ok_or_else(|| no_job(id))?;
+    let claims = shown.ledger.claims(id).ok_or_else(|| no_job(&shown.ledger, id))?;
     Ok(shown.state.books().claim(ClaimId(claims.start)).spec.iterations())
 }

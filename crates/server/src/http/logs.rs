@@ -103,7 +103,7 @@ impl Beginning {
 /// The one claim a name stands for, and how often it was launched.
 fn claim_of(door: &Door, id: JobId) -> Result<(ClaimId, u32), Problem> {
     let shown = door.service.replica.read();
-    let claims = shown.ledger.claims(id).ok_or_else(|| no_job(id))?;
+    let claims = shown.ledger.claims(id).ok_or_else(|| no_job(&shown.ledger, id))?;
     if claims.len() != 1 {
         return Err(Problem::conflict(format!("job {id} is an array: say which task, like {id}_0")));
     }
@@ -156,8 +156,9 @@ impl Following {
     /// The latest attempt, and whether the job has ended.
     fn stage(&self) -> (u32, bool) {
         let shown = self.door.service.replica.read();
-        let claim = shown.state.books().claim(self.claim);
-        (claim.progress.launches, !claim.is_live())
+        // One that is forgotten has ended, and its logs may go too.
+        let claim = shown.state.books().claims().get(self.claim);
+        claim.map_or((0, true), |claim| (claim.progress.launches, !claim.is_live()))
     }
 
     /// What is kept of an attempt's log; nothing if nothing was written yet, or if it cannot be read.

@@ -35,6 +35,7 @@ pub(crate) fn service(setup: &Setup, policy: &str) -> (Live, Book, ToldList) {
         settings: setup.settings,
         environment: BTreeMap::new(),
         unheard: Vec::new(),
+        forgetting: server::Forgetting::new(server::Retention::default()),
     };
     (live, book, told)
 }

@@ -47,7 +47,8 @@ impl Screen {
         if !self.is_terminal {
             return Ok(());
         }
-        let jobs = (0..shown.ledger.len() as u32).filter_map(|id| views::job(shown, JobId::job(id), now, false));
+        let ids = shown.ledger.submissions_before(u32::MAX).map(|acceptance| JobId::job(acceptance.first.0));
+        let jobs = ids.filter_map(|id| views::job(shown, id, now, false));
         let mut lines = vec![format!("{:.0} s", now.since(self.began).as_secs_f64())];
         lines.extend(jobs.map(|job| row(&job)));
         let up = if self.drawn > 0 { format!("\x1b[{}A", self.drawn) } else { String::new() };

@@ -1,0 +1,84 @@
+//! Short jobs for a long time, with kills in between: memory and journal stay as small as retention says. It runs for
+//! `MOIRA_SOAK_MINUTES`, which `cargo xtask nightly` sets.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::http;
+use crate::service::{Service, say};
+
+/// Small limits, so that minutes tell what months would.
+const CONFIG: &str = "policy = \"fifo\"\ngrace = \"1s\"\n[[accelerators]]\nkind = \"t4\"\ncount = 4\n\
+                      [retention]\njobs = 200\nruns = 50\njournal_entries = 2000\n";
+const MOST_ENTRIES: u64 = 2000;
+/// How long the service lives between two kills.
+const LIFE: Duration = Duration::from_secs(45);
+/// Of jobs that wait or run, so that work never ends and never piles up.
+const MOST_LIVE: usize = 40;
+
+/// What was seen at one moment.
+struct Sample {
+    at: Duration,
+    resident_kib: u64,
+}
+
+#[test]
+fn memory_and_journal_stay_small_however_long_the_service_runs() {
+    let Some(minutes) = std::env::var("MOIRA_SOAK_MINUTES").ok().and_then(|text| text.parse::<u64>().ok()) else {
+        return say("passed over: MOIRA_SOAK_MINUTES is not set");
+    };
+    let whole = Duration::from_secs(60 * minutes);
+    let mut service = Service::start(CONFIG);
+    let (begun, mut samples, mut submitted, mut kills) = (Instant::now(), Vec::new(), 0, 0);
+    while begun.elapsed() < whole {
+        let risen = Instant::now();
+        while risen.elapsed() < LIFE && begun.elapsed() < whole {
+            submitted += submit_some(&service);
+            samples.push(Sample { at: begun.elapsed(), resident_kib: resident_kib(service.pid()) });
+        }
+        service.kill();
+        kills += 1;
+        let entries = entries_to_replay(&service);
+        assert!(entries <= 2 * MOST_ENTRIES, "{entries} entries after {kills} kills");
+        service.rise();
+    }
+    let peak = |from: u32, to: u32| {
+        let within = |sample: &&Sample| sample.at >= whole * from / 6 && sample.at < whole * to / 6;
+        samples.iter().filter(within).map(|sample| sample.resident_kib).max().unwrap_or(0)
+    };
+    let (early, late) = (peak(2, 4), peak(4, 6));
+    say(&format!("{submitted} jobs, {kills} kills; at most {early} KiB in the middle, {late} KiB at the end"));
+    assert!(submitted > 1000 * minutes / 15, "there was too little work: {submitted} jobs");
+    assert!(late <= early + early / 10, "memory grows: from {early} to {late} KiB");
+    let settled = fs::read_dir(service.data_dir().join("done")).unwrap().count();
+    assert!(settled < 2000, "{settled} runs are kept");
+}
+
+/// Submits a few short jobs if not enough are under way, and says how many.
+fn submit_some(service: &Service) -> u64 {
+    let live = service.get("/v1/jobs?state=live&limit=1000").body["jobs"].as_array().map_or(0, Vec::len);
+    if live >= MOST_LIVE {
+        std::thread::sleep(Duration::from_millis(50));
+        return 0;
+    }
+    let body = json!({ "name": "short", "command": ["true"], "workdir": "/" }).to_string();
+    let accepted = (0..10)
+        .filter(|_| http::post(&service.socket(), "/v1/jobs", &[], &body).is_ok_and(|answer| answer.status == 201));
+    accepted.count() as u64
+}
+
+fn resident_kib(pid: i32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a process has memory");
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+/// What the next start reads beside the snapshot.
+fn entries_to_replay(service: &Service) -> u64 {
+    let verified = service.moira(&["journal", "verify"]);
+    assert!(verified.status.success(), "{}", String::from_utf8_lossy(&verified.stderr));
+    let said = String::from_utf8_lossy(&verified.stdout).into_owned();
+    said.split(": ").nth(1).and_then(|said| said.split(' ').next()).and_then(|count| count.parse().ok()).unwrap()
+}

@@ -1,0 +1,213 @@
+//! How a journal is taken up: what it says, whether that is all there was, and which numbers are free.
+//!
+//! Something is lost if the head file, a run or a checkpoint directory knows more than the journal. Then the service goes
+//! on only with an explicit word, and numbers its jobs above all that were seen.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use cluster::Time;
+use engine::State;
+use executors::Seen;
+use journal::{Entry, Identity, Journal, JournalError, Opened};
+
+use crate::data_dir::journal_path;
+use crate::error::ServerError;
+use crate::fact::{FORMAT, Fact};
+use crate::image::Image;
+use crate::ledger::Ledger;
+
+pub(crate) struct Opening {
+    pub(crate) journal: Journal,
+    /// Nothing in a new data directory.
+    pub(crate) past: Option<Past>,
+    /// No job has had this number or a higher one.
+    pub(crate) first_free: u32,
+    /// Directories were made before they said to whom they belong.
+    pub(crate) adopt: bool,
+    /// What was lost, in words.
+    pub(crate) lost: Option<String>,
+}
+
+/// What the journal says was the case.
+pub(crate) struct Past {
+    pub(crate) state: State,
+    pub(crate) ledger: Ledger,
+}
+
+impl Past {
+    fn read(journal: &Journal) -> Result<Past, ServerError> {
+        let mut past = Past { state: State::default(), ledger: Ledger::default() };
+        let mut after = 0;
+        if let Some(snapshot) = journal.snapshot()? {
+            let Image { state, ledger } = Image::from_text(&snapshot.text)?;
+            past = Past { state, ledger };
+            after = snapshot.upto;
+        }
+        journal.for_each(after, |entry: Entry| -> Result<(), ServerError> {
+            let fact: Fact = serde_json::from_str(&entry.text)
+                .map_err(|error| ServerError::Entry { seq: entry.seq, message: error.to_string() })?;
+            let at = Time::from_millis(entry.at);
+            if let Fact::Core(event) = &fact {
+                past.state.apply(at, event);
+            }
+            past.ledger.apply(at, &fact, &past.state.books().cluster);
+            Ok(())
+        })?;
+        Ok(past)
+    }
+}
+
+impl Opening {
+    pub(crate) fn of(data_dir: &Path, accept_loss: bool) -> Result<Opening, ServerError> {
+        let path = journal_path(data_dir);
+        let seen = Seen::in_data_dir(data_dir)?;
+        let noted = noted_identity(data_dir)?;
+        let mut lost = Losses { data_dir, accepted: accept_loss, found: Vec::new() };
+        if !path.exists() {
+            lost.of_whole_journal(&seen, noted)?;
+        }
+        let (mut journal, opened) = lost.open(&path)?;
+        if let Some(noted) = noted.filter(|noted| *noted != journal.identity()) {
+            // A journal in which nothing stands yet is this directory's, whoever made it.
+            match journal.last() {
+                0 => journal.inherit(noted)?,
+                _ => lost.add(format!("the journal is {}, but the data directory is {noted}", journal.identity()))?,
+            }
+        }
+        note_identity(data_dir, journal.identity())?;
+        let facts = journal.facts()?;
+        if facts > FORMAT {
+            return Err(ServerError::NewerFacts { path, found: facts, known: FORMAT });
+        }
+        let past = (opened.last > 0).then(|| Past::read(&journal)).transpose()?;
+        let identity = past.as_ref().and_then(|past| past.ledger.identity());
+        if let Some(found) = identity.filter(|found| *found != journal.identity()) {
+            return Err(ServerError::ForeignEntries { path, found, own: journal.identity() });
+        }
+        if let Some(past) = &past {
+            lost.compare(past, &seen, &journal.identity().to_string())?;
+        }
+        let first_free = first_free(&path, past.as_ref(), &seen, &opened, lost.any())?;
+        if facts < FORMAT {
+            journal.set_facts(FORMAT)?;
+        }
+        let adopt = past.is_some() && identity.is_none();
+        Ok(Opening { journal, past, first_free, adopt, lost: lost.told() })
+    }
+}
+
+/// What is found to be lost. Each is an error, unless it was said that it is accepted.
+struct Losses<'a> {
+    data_dir: &'a Path,
+    accepted: bool,
+    found: Vec<String>,
+}
+
+impl Losses<'_> {
+    fn add(&mut self, what: String) -> Result<(), ServerError> {
+        if !self.accepted {
+            return Err(ServerError::Loss { data_dir: self.data_dir.to_path_buf(), what });
+        }
+        self.found.push(what);
+        Ok(())
+    }
+
+    fn open(&mut self, path: &Path) -> Result<(Journal, Opened), ServerError> {
+        match Journal::open(path) {
+            Err(JournalError::Lost { what, .. }) => self.add(what)?,
+            Err(error @ JournalError::Foreign { .. }) => self.add(error.to_string())?,
+            opened => return Ok(opened?),
+        }
+        Ok(Journal::open_despite_loss(path)?)
+    }
+
+    fn of_whole_journal(&mut self, seen: &Seen, identity: Option<Identity>) -> Result<(), ServerError> {
+        let identity = identity.map(|identity| identity.to_string());
+        match seen.own(identity.as_deref()).map(|(job, _)| job).max() {
+            Some(job) => self.add(format!("there is no journal, but there are directories of jobs up to {job}")),
+            None => Ok(()),
+        }
+    }
+
+    /// Directories are made after what they are made for is in the journal.
+    fn compare(&mut self, past: &Past, seen: &Seen, identity: &str) -> Result<(), ServerError> {
+        let next = past.ledger.next_number();
+        let beyond = seen.own(Some(identity)).map(|(job, _)| job).filter(|job| job.0 >= next).max();
+        if let Some(highest) = beyond {
+            self.add(format!("there are directories of jobs up to {highest}, but the journal ends before job {next}"))?;
+        }
+        let claims = past.state.books().claims();
+        for (job, attempt) in seen.own(Some(identity)) {
+            let launches = claims.get(job).map(|claim| claim.progress.launches);
+            if let (Some(attempt), Some(launches)) = (attempt, launches)
+                && attempt > launches
+            {
+                self.add(format!("job {job} was started {attempt} times, but the journal knows of {launches}"))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn any(&self) -> bool {
+        !self.found.is_empty()
+    }
+
+    fn told(self) -> Option<String> {
+        let told = self.found.join("; ");
+        if self.any() {
+            tracing::error!("something is lost, and the service goes on without it: {told}");
+        }
+        self.any().then_some(told)
+    }
+}
+
+/// The first number that lies above every one that was ever seen.
+fn first_free(path: &Path, past: Option<&Past>, seen: &Seen, opened: &Opened, lost: bool) -> Result<u32, ServerError> {
+    let known = past.map_or(0, |past| past.ledger.next_number());
+    let in_directories = seen.highest().map_or(0, |highest| highest.0 + 1);
+    if !lost {
+        return Ok(known.max(in_directories));
+    }
+    // A head of the first format says nothing of numbers. Each lost entry may have given out one.
+    let entries = opened.lost.map_or(0, |lost| lost.to + 1 - lost.from);
+    let marked = opened.mark.unwrap_or(u64::from(known) + entries);
+    let mut in_archives = 0;
+    journal::read_stray_archives(path, |text| {
+        if let Ok(Fact::Numbered(acceptance)) = serde_json::from_str(text) {
+            in_archives = in_archives.max(acceptance.first.0 + acceptance.task_count());
+        }
+    })?;
+    let marked = u32::try_from(marked).unwrap_or(u32::MAX);
+    Ok(known.max(in_directories).max(in_archives).max(marked))
+}
+
+/// Where a data directory says which one it is, also when its journal is gone.
+const IDENTITY: &str = "identity";
+
+fn noted_identity(data_dir: &Path) -> Result<Option<Identity>, ServerError> {
+    let path = data_dir.join(IDENTITY);
+    match fs::read_to_string(&path) {
+        // One that was torn by a power cut is written anew.
+        Ok(text) => Ok(text.trim().parse().ok()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(ServerError::file("cannot read", path)(error)),
+    }
+}
+
+fn note_identity(data_dir: &Path, identity: Identity) -> Result<(), ServerError> {
+    if noted_identity(data_dir)? == Some(identity) {
+        return Ok(());
+    }
+    let (path, fresh) = (data_dir.join(IDENTITY), data_dir.join("identity.new"));
+    let written = (|| {
+        let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
+        writeln!(file, "{identity}")?;
+        file.sync_all()?;
+        fs::rename(&fresh, &path)?;
+        File::open(data_dir)?.sync_all()
+    })();
+    written.map_err(ServerError::file("cannot write", path))
+}

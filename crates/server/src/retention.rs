@@ -1,0 +1,207 @@
+//! How long what has ended is kept: jobs in memory, and the directories of their runs. Forgetting a job is a fact;
+//! removing a directory is not, since nothing is decided by it. Checkpoints are never removed.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration as Wait, SystemTime};
+
+use api::{Duration, Quantity};
+use cluster::{ClaimId, Span, Time};
+use engine::State;
+use executors::{ExecutorError, Settled, SettledRun};
+use plan::{Claim, Phase};
+use serde::{Deserialize, Serialize};
+
+use crate::error::ServerError;
+use crate::ledger::Ledger;
+use crate::replica::Replica;
+
+/// The table `retention` of the configuration.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Retention {
+    /// Jobs that ended longer ago are forgotten.
+    pub jobs_for: Duration,
+    /// Of jobs that have ended so many are known, each task of an array counted; the oldest are forgotten.
+    pub jobs: usize,
+    /// Run directories in `done` that are older are removed.
+    pub runs_for: Duration,
+    /// So many run directories are kept in `done`.
+    pub runs: usize,
+    /// So much room run directories may take in `done`.
+    pub runs_size: Quantity,
+    /// So many entries the journal may have after its snapshot before a new one is made.
+    pub journal_entries: u64,
+}
+
+const DAY: u64 = 24 * 3600;
+
+impl Default for Retention {
+    fn default() -> Retention {
+        Retention {
+            jobs_for: Duration::from_secs(30 * DAY),
+            jobs: 100_000,
+            runs_for: Duration::from_secs(30 * DAY),
+            runs: 10_000,
+            runs_size: Quantity::new(10 << 30),
+            journal_entries: 100_000,
+        }
+    }
+}
+
+/// When to look for jobs to forget.
+#[derive(Debug, Clone)]
+pub struct Forgetting {
+    limits: Retention,
+    next: Time,
+}
+
+/// How often it is looked for something to forget or to remove.
+const EVERY: Span = Span::from_secs(10);
+/// So many claims are forgotten at once, so that nobody waits long for it.
+const MOST_AT_ONCE: usize = 10_000;
+
+impl Forgetting {
+    pub fn new(limits: Retention) -> Forgetting {
+        Forgetting { limits, next: Time::ZERO }
+    }
+
+    /// The claims that are to be forgotten now.
+    pub(crate) fn due(&mut self, now: Time, state: &State, ledger: &Ledger) -> Vec<ClaimId> {
+        if now < self.next {
+            return Vec::new();
+        }
+        self.next = now + EVERY;
+        forgettable(now, state, ledger, &self.limits)
+    }
+}
+
+/// Claims of jobs that ended too long ago, or of which there are too many, the oldest first. An array is forgotten as a
+/// whole. A job on which one depends that has not ended stays, and so does one of whose end no policy has heard yet.
+pub(crate) fn forgettable(now: Time, state: &State, ledger: &Ledger, limits: &Retention) -> Vec<ClaimId> {
+    let claims = state.books().claims();
+    let depended_on = claims.live().flat_map(|claim| claim.spec.after.iter());
+    let needed: BTreeSet<ClaimId> = depended_on.chain(state.changed()).copied().collect();
+    let mut ended: Vec<(Time, Range<u32>)> = Vec::new();
+    for acceptance in ledger.submissions_before(u32::MAX) {
+        let tasks = acceptance.first.0..acceptance.first.0 + acceptance.task_count();
+        let ends = tasks.clone().map(|task| claims.get(ClaimId(task)).and_then(ended_at));
+        if let Some(ends) = ends.collect::<Option<Vec<Time>>>() {
+            ended.push((ends.into_iter().max().unwrap_or(now), tasks));
+        }
+    }
+    ended.sort_by_key(|(at, tasks)| (*at, tasks.start));
+    let known: usize = ended.iter().map(|(_, tasks)| tasks.len()).sum();
+    let mut too_many = known.saturating_sub(limits.jobs);
+    let mut forgotten = Vec::new();
+    for (at, tasks) in ended {
+        let too_old = now.since(at) >= limits.jobs_for.span();
+        if !too_old && too_many == 0 || forgotten.len() >= MOST_AT_ONCE {
+            break;
+        }
+        if tasks.clone().any(|task| needed.contains(&ClaimId(task))) {
+            continue;
+        }
+        too_many = too_many.saturating_sub(tasks.len());
+        forgotten.extend(tasks.map(ClaimId));
+    }
+    forgotten
+}
+
+fn ended_at(claim: &Claim) -> Option<Time> {
+    match claim.phase {
+        Phase::Ended { at, .. } => Some(at),
+        _ => None,
+    }
+}
+
+/// Settled runs that are too old, too many or too large together, the oldest first. Runs of jobs that have not ended
+/// stay.
+pub(crate) fn removable(
+    now: SystemTime,
+    mut runs: Vec<SettledRun>,
+    limits: &Retention,
+    is_live: impl Fn(ClaimId) -> bool,
+) -> Vec<SettledRun> {
+    runs.sort_by_key(|run| (run.ended, run.run));
+    let mut count = runs.len();
+    let mut bytes: u64 = runs.iter().map(|run| run.bytes).sum();
+    let oldest = now.checked_sub(Wait::from_millis(limits.runs_for.span().as_millis()));
+    let mut removed = Vec::new();
+    for run in runs {
+        let too_old = oldest.is_some_and(|oldest| run.ended <= oldest);
+        if !too_old && count <= limits.runs && bytes <= limits.runs_size.bytes().get() {
+            break;
+        }
+        if is_live(run.run.claim) {
+            continue;
+        }
+        count -= 1;
+        bytes -= run.bytes;
+        removed.push(run);
+    }
+    removed
+}
+
+/// The settled runs that these limits leave no room for, whatever their jobs are.
+pub fn removable_runs(data_dir: &Path, limits: &Retention) -> Result<Vec<SettledRun>, ServerError> {
+    Ok(removable(SystemTime::now(), Settled::default().look(data_dir)?, limits, |_| false))
+}
+
+/// Removes run directories until told to leave, on a thread of its own.
+pub(crate) fn keep_tidy(data_dir: &Path, limits: &Retention, replica: &Arc<Replica>, leave: &Receiver<()>) {
+    let every = Wait::from_millis(EVERY.as_millis());
+    let mut settled = Settled::default();
+    while let Err(RecvTimeoutError::Timeout) = leave.recv_timeout(every) {
+        if let Err(error) = tidy(data_dir, limits, replica, &mut settled) {
+            tracing::warn!(%error, "old run directories could not be removed");
+        }
+    }
+}
+
+fn tidy(
+    data_dir: &Path,
+    limits: &Retention,
+    replica: &Arc<Replica>,
+    settled: &mut Settled,
+) -> Result<(), ExecutorError> {
+    let runs = settled.look(data_dir)?;
+    let is_live = |claim| replica.read().state.books().claims().get(claim).is_some_and(Claim::is_live);
+    let removed = removable(SystemTime::now(), runs, limits, is_live);
+    for run in &removed {
+        run.remove(data_dir)?;
+    }
+    if !removed.is_empty() {
+        tracing::info!(runs = removed.len(), "old run directories were removed");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cluster::Run;
+
+    fn run(claim: u32, secs: u64, bytes: u64) -> SettledRun {
+        let ended = SystemTime::UNIX_EPOCH + Wait::from_secs(secs);
+        SettledRun { run: Run { claim: ClaimId(claim), attempt: 1 }, ended, bytes }
+    }
+
+    fn removed(limits: Retention) -> Vec<u32> {
+        let runs = vec![run(3, 300, 10), run(1, 100, 10), run(2, 200, 30), run(4, 400, 10)];
+        let now = SystemTime::UNIX_EPOCH + Wait::from_secs(1000);
+        let removed = removable(now, runs, &limits, |claim| claim == ClaimId(1));
+        removed.iter().map(|run| run.run.claim.0).collect()
+    }
+
+    #[test]
+    fn settled_runs_go_by_age_number_and_size_the_oldest_first_and_never_those_of_a_live_job() {
+        assert_eq!(removed(Retention::default()), [] as [u32; 0]);
+        assert_eq!(removed(Retention { runs_for: Duration::from_secs(750), ..Retention::default() }), [2]);
+        assert_eq!(removed(Retention { runs: 2, ..Retention::default() }), [2, 3]);
+        assert_eq!(removed(Retention { runs_size: Quantity::new(30), ..Retention::default() }), [2]);
+    }
+}

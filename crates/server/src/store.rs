@@ -1,0 +1,100 @@
+//! The journal as the loop's store. It is compacted while facts go on being appended: a copy of what is shown is written
+//! down by a thread of its own, and only the exchange of entries for the snapshot takes the loop's time.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use cluster::Time;
+use journal::{Journal, JournalError, Preparation};
+
+use crate::image::Image;
+use crate::live::Store;
+use crate::replica::Replica;
+
+/// An open journal, and how many entries it may have after its snapshot.
+#[derive(Debug)]
+pub(crate) struct JournalStore {
+    journal: Journal,
+    compact_after: u64,
+    /// The snapshot that is being written.
+    compacting: Option<JoinHandle<Result<Written, JournalError>>>,
+    /// After a failure it is not tried again before the journal has this many entries more than its snapshot.
+    not_before: u64,
+}
+
+/// An archive that is on the disk, and the snapshot that takes the place of its entries.
+#[derive(Debug)]
+struct Written {
+    preparation: Preparation,
+    snapshot: String,
+}
+
+impl JournalStore {
+    pub(crate) fn new(journal: Journal, compact_after: u64) -> JournalStore {
+        JournalStore { journal, compact_after, compacting: None, not_before: 0 }
+    }
+
+    fn begin(&mut self, replica: &Arc<Replica>) -> Result<(), JournalError> {
+        let upto = replica.read().seq;
+        let entries = upto.saturating_sub(self.journal.compacted());
+        if entries <= self.compact_after.max(self.not_before) {
+            return Ok(());
+        }
+        self.not_before = entries + self.compact_after / 10 + 1;
+        // The loop is the only one to change what is shown, so it is still at this entry.
+        let preparation = self.journal.prepare_compaction(upto)?;
+        let shown = replica.read();
+        let (state, ledger) = (shown.state.clone(), shown.ledger.clone());
+        drop(shown);
+        let write = move || {
+            preparation.write_archive()?;
+            Ok(Written { preparation, snapshot: Image::text_of(&state, &ledger) })
+        };
+        match std::thread::Builder::new().name("compact".into()).spawn(write) {
+            Ok(thread) => self.compacting = Some(thread),
+            Err(error) => tracing::warn!(%error, "cannot start the thread that compacts the journal"),
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, thread: JoinHandle<Result<Written, JournalError>>) -> Result<(), JournalError> {
+        let Ok(written) = thread.join() else {
+            tracing::error!("the thread that compacts the journal panicked: it is tried again");
+            return Ok(());
+        };
+        let Written { preparation, snapshot } = written?;
+        let done = self.journal.finish_compaction(&preparation, &snapshot)?;
+        self.not_before = 0;
+        tracing::info!(entries = done.entries, left = self.journal.last() - self.journal.compacted(), "compacted");
+        Ok(())
+    }
+}
+
+impl Store for JournalStore {
+    fn append(&mut self, at: Time, texts: &[String]) -> Result<u64, JournalError> {
+        self.journal.append(at.as_millis(), texts)
+    }
+
+    fn mark(&mut self, next: u32) {
+        self.journal.set_mark(u64::from(next));
+    }
+
+    fn compact(&mut self, replica: &Arc<Replica>, leaving: bool) -> Result<(), JournalError> {
+        match self.compacting.take() {
+            Some(thread) if leaving || thread.is_finished() => self.finish(thread)?,
+            Some(thread) => self.compacting = Some(thread),
+            None => self.begin(replica)?,
+        }
+        match self.compacting.take() {
+            Some(thread) if leaving => self.finish(thread),
+            thread => {
+                self.compacting = thread;
+                Ok(())
+            }
+        }
+    }
+
+    fn is_compacting(&self) -> bool {
+        self.compacting.is_some()
+    }
+}
