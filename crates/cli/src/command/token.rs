@@ -143,7 +143,7 @@ fn print(page: &TokenPage, output: Shape, no_headers: bool) -> Result<(), Failur
 }
 
 fn row(token: &TokenView) -> Vec<String> {
-    let expired = api::unix_millis(&token.expires_at).is_ok_and(|at| service::is_past(at));
+    let expired = api::unix_millis(&token.expires_at).is_ok_and(service::is_past);
     let state = match &token.revoked_at {
         Some(_) => "revoked",
         None if expired => "expired",

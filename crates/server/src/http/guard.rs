@@ -122,7 +122,7 @@ fn by_run_token(door: &Door, rest: &str, secret: &str) -> Option<Visitor> {
     };
     // Read anew each time: only the few runs there are can be asked for, and a run says little a second.
     let hash = Local::token_hash(&door.service.data_dir, run)?;
-    (hash == sha256_of(secret)).then(|| Visitor { caller: Caller { token: None, ..owner }, run: Some(run) })
+    (hash == sha256_of(secret)).then_some(Visitor { caller: Caller { token: None, ..owner }, run: Some(run) })
 }
 
 fn is_current(shown: &Shown, run: Run) -> bool {
