@@ -191,7 +191,7 @@ mod tests {
         };
         let everywhere = written(Ipv4Addr::UNSPECIFIED.into(), 7070);
         let table = ["head".to_string(), row(&everywhere, "0A", "7"), row(&everywhere, "06", "0")].join("\n");
-        assert_eq!(listeners(&[table.clone()], &[Ipv4Addr::LOCALHOST.into()], 7070), [7]);
+        assert_eq!(listeners(std::slice::from_ref(&table), &[Ipv4Addr::LOCALHOST.into()], 7070), [7]);
         assert!(listeners(&[table], &[Ipv4Addr::LOCALHOST.into()], 7071).is_empty());
     }
 
