@@ -315,17 +315,18 @@ def test_a_port_is_as_good_as_a_socket_with_a_token(
 
 
 def test_a_job_reports_over_the_port_by_the_token_of_its_run(service: Service) -> None:
-    script = '''
+    script = """
 import os, urllib.request
 url = f"{os.environ['MOIRA_SERVER_URL']}/v1/jobs/{os.environ['MOIRA_JOB_ID']}/progress"
 headers = {"content-type": "application/json"}
 headers["authorization"] = "Bearer " + open(os.environ["MOIRA_TOKEN_FILE"]).read()
 request = urllib.request.Request(url, data=b'{"steps": 12}', headers=headers)
 print(urllib.request.urlopen(request).status)
-'''
+"""
     job = service.submit_python(script)
     assert job.wait(PATIENCE).succeeded, service.log_of(job)
-    assert job.view().progress.steps == 12
+    progress = job.view().progress
+    assert progress is not None and progress.steps == 12
 
 
 def test_coroutines_do_the_same(service: Service) -> None:
