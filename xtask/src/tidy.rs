@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use crate::say;
 
 /// Each crate and those of ours it may use; every line uses only lines above it.
-const MAY_USE: [(&str, &[&str]); 17] = [
+const MAY_USE: [(&str, &[&str]); 18] = [
     ("cluster", &[]),
     ("perf", &["cluster"]),
     ("solver", &[]),
@@ -20,10 +20,11 @@ const MAY_USE: [(&str, &[&str]); 17] = [
     ("page", &["cluster", "plan", "report"]),
     ("trace", &["cluster", "perf"]),
     ("sim", &["cluster", "perf", "plan", "policies", "engine", "world", "report", "trace"]),
+    ("disk", &[]),
     ("journal", &[]),
-    ("executors", &["cluster", "perf"]),
+    ("executors", &["cluster", "perf", "disk"]),
     ("api", &["cluster", "perf"]),
-    ("server", &["cluster", "perf", "plan", "policies", "engine", "journal", "executors", "api"]),
+    ("server", &["cluster", "perf", "plan", "policies", "engine", "disk", "journal", "executors", "api"]),
     (
         "cli",
         &[
@@ -38,6 +39,7 @@ const MAY_USE: [(&str, &[&str]); 17] = [
             "page",
             "trace",
             "sim",
+            "disk",
             "journal",
             "executors",
             "api",

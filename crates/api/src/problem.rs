@@ -57,6 +57,11 @@ impl Problem {
         }
     }
 
+    /// Whether it is a problem of this kind.
+    pub fn is(&self, kind: &str) -> bool {
+        self.kind.strip_prefix("urn:moira:problem:") == Some(kind)
+    }
+
     /// The request cannot be read.
     pub fn malformed(detail: impl Into<String>) -> Problem {
         Problem::new(400, "malformed", detail)

@@ -271,7 +271,7 @@ impl PriorityRequest {
 /// Whether the service lives, and whether it can take jobs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Health {
-    /// `ok`, `starting`, `read_only`, …
+    /// `ok`; `degraded` if all but new jobs is taken on; `read_only` if nothing is; …
     pub status: String,
     /// This and the rest only to those who are known.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -2,6 +2,7 @@
 
 mod command;
 mod failure;
+mod log;
 mod options;
 mod render;
 mod visible;

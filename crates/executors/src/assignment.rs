@@ -84,8 +84,13 @@ impl Assignment {
 
     /// The line in the environment of every process of this run.
     pub(crate) fn mark(&self) -> String {
-        format!("{TOKEN_VARIABLE}={}", self.token)
+        mark_of(&self.token)
     }
+}
+
+/// The line in the environment of every process of the run with this token.
+pub(crate) fn mark_of(token: &str) -> String {
+    format!("{TOKEN_VARIABLE}={token}")
 }
 
 /// 128 bits nobody else has.

@@ -80,6 +80,8 @@ struct Gang<'a> {
     up_by: Instant,
     /// Whether the start is on record.
     is_start_noted: bool,
+    /// Whether the workers there are now are.
+    are_workers_noted: bool,
     winding: Option<Winding>,
     ending: Ending,
     sampler: Sampler,
@@ -123,6 +125,7 @@ impl<'a> Gang<'a> {
             first_failure: None,
             up_by: now + duration(assignment.start_within),
             is_start_noted: false,
+            are_workers_noted: true,
             winding: None,
             ending: Ending::default(),
             sampler: Sampler::new(own_pid(), &assignment.gpus, now),
@@ -146,9 +149,12 @@ impl<'a> Gang<'a> {
         self.step_winding(Instant::now());
     }
 
-    fn note_workers(&self) {
+    /// What cannot be noted now is noted at one of the next looks around.
+    fn note_workers(&mut self) {
         let leaders: Vec<Identity> = self.workers.iter().map(|worker| worker.identity).collect();
-        warn_if_failed(self.dir.write_workers(&leaders));
+        let noted = self.dir.write_workers(&leaders);
+        self.are_workers_noted = noted.is_ok();
+        warn_if_failed(noted);
     }
 
     fn start_worker(&self, member: &Member) -> Result<Worker, StartFailure> {
@@ -238,6 +244,7 @@ impl<'a> Gang<'a> {
         }
         if now >= self.looked_around + LOOK_AROUND {
             self.looked_around = now;
+            self.note_what_is_not();
         }
     }
 
@@ -287,12 +294,25 @@ impl<'a> Gang<'a> {
             }
             return;
         }
-        self.ending.started = true;
-        if !self.is_start_noted {
-            let noted = self.dir.mark_started();
-            self.is_start_noted = noted.is_ok();
-            warn_if_failed(noted);
-            news::tell(self.dir.data_dir(), self.assignment.run, "started");
+        if !std::mem::replace(&mut self.ending.started, true) {
+            self.note_start();
+        }
+    }
+
+    fn note_start(&mut self) {
+        let noted = self.dir.mark_started();
+        self.is_start_noted = noted.is_ok();
+        warn_if_failed(noted);
+        news::tell(self.dir.data_dir(), self.assignment.run, "started");
+    }
+
+    /// Tries again what a full disk did not let through.
+    fn note_what_is_not(&mut self) {
+        if self.ending.started && !self.is_start_noted {
+            self.note_start();
+        }
+        if !self.are_workers_noted {
+            self.note_workers();
         }
     }
 
@@ -451,7 +471,7 @@ fn own_pid() -> i32 {
 }
 
 /// A span as the clock takes it; longer than a year is a year, so that deadlines can be added up.
-fn duration(span: Span) -> Duration {
+pub(crate) fn duration(span: Span) -> Duration {
     Duration::from_millis(span.as_millis().min(365 * 24 * 3_600_000))
 }
 

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 mod assignment;
 mod bell;
 mod cgroup;
+mod damaged;
 mod descriptors;
 mod device_locks;
 mod duty;
@@ -32,6 +33,8 @@ mod machine;
 mod news;
 mod nvidia;
 mod origin;
+#[cfg(test)]
+mod power_cut;
 mod private;
 mod process;
 mod progress;

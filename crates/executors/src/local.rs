@@ -74,21 +74,32 @@ impl Local {
         news: Sender<News>,
         limit: CpuLimit,
     ) -> Result<Local, ExecutorError> {
+        let mut local = Local::unwatched(data_dir, machine, supervisor, limit)?;
+        let watch = Watch {
+            data_dir: local.data_dir.clone(),
+            listener: Listener::open(&local.data_dir)?,
+            news,
+            shared: local.shared.clone(),
+            known: BTreeMap::new(),
+        };
+        let spawned = std::thread::Builder::new().name("watch".into()).spawn(|| watch.keep());
+        local.watch = Some(spawned.map_err(ExecutorError::system("start the thread that watches runs"))?);
+        Ok(local)
+    }
+
+    /// An executor that carries out orders and tells nothing.
+    pub(crate) fn unwatched(
+        data_dir: &Path,
+        machine: Machine,
+        supervisor: Vec<OsString>,
+        limit: CpuLimit,
+    ) -> Result<Local, ExecutorError> {
         make_places(data_dir)?;
         let data_dir = fs::canonicalize(data_dir).map_err(ExecutorError::file("find", data_dir))?;
         let locks = DeviceLocks::take(&machine.uuids(), &data_dir)?;
         remove_ghosts(&data_dir)?;
         let enforcement = Enforcement::choose(limit)?;
         tracing::info!(?enforcement, "processor time of virtual devices is limited by this means");
-        let shared = Arc::new(Shared::default());
-        let watch = Watch {
-            data_dir: data_dir.clone(),
-            listener: Listener::open(&data_dir)?,
-            news,
-            shared: shared.clone(),
-            known: BTreeMap::new(),
-        };
-        let spawned = std::thread::Builder::new().name("watch".into()).spawn(|| watch.keep());
         Ok(Local {
             data_dir,
             machine,
@@ -98,8 +109,8 @@ impl Local {
                 .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
                 .collect(),
             ports: VecDeque::new(),
-            shared,
-            watch: Some(spawned.map_err(ExecutorError::system("start the thread that watches runs"))?),
+            shared: Arc::new(Shared::default()),
+            watch: None,
             _locks: locks,
         })
     }
@@ -295,6 +306,38 @@ impl Local {
         Ok(port)
     }
 
+    /// Makes the run's directory; with its last file there is a run.
+    fn write_orders(&mut self, order: &LaunchOrder, dir: &RunDir) -> Result<(), ExecutorError> {
+        let secret = ReportSecret::draw(order.run)?;
+        let assignment = self.assign(order, &secret)?;
+        let account = order.program.account.as_ref();
+        let checkpoints = checkpoint_dir(&self.data_dir, order.run.claim);
+        if let Some(origin) = &order.origin {
+            claim_checkpoints(&checkpoints, origin)?;
+        }
+        make_checkpoint_dir(&checkpoints, account)?;
+        dir.make(account)?;
+        if let Some(origin) = &order.origin {
+            dir.write_owner(origin)?;
+        }
+        dir.write_token(&secret, account)?;
+        if let Some(tuning) = order.tuning {
+            dir.write_tuning(tuning, account)?;
+        }
+        dir.write_assignment(&assignment)
+    }
+
+    /// Tells the supervisor itself to go, which ends the run: for when the wish to stop cannot be written down. False if
+    /// there is none.
+    fn terminate(&self, run: Run, dir: &RunDir) -> Result<bool, ExecutorError> {
+        match dir.supervisor()? {
+            Some(note) if is_supervised(dir)? => {
+                note.identity.signal(Signal::TERM).map_err(|source| ExecutorError::Wake { run, source })
+            }
+            Some(_) | None => Ok(self.shared.terminate(dir)),
+        }
+    }
+
     fn start_supervisor(&self, run: Run, dir: &RunDir) -> Result<(), ExecutorError> {
         let path = dir.file(SUPERVISOR_LOG);
         let log = OpenOptions::new().create(true).append(true).mode(PRIVATE_FILE).open(&path);
@@ -324,23 +367,7 @@ impl Executor for Local {
             return Ok(());
         }
         if dir.assignment()?.is_none() {
-            let secret = ReportSecret::draw(run)?;
-            let assignment = self.assign(order, &secret)?;
-            let account = order.program.account.as_ref();
-            let checkpoints = checkpoint_dir(&self.data_dir, run.claim);
-            if let Some(origin) = &order.origin {
-                claim_checkpoints(&checkpoints, origin)?;
-            }
-            make_checkpoint_dir(&checkpoints, account)?;
-            dir.make(account)?;
-            if let Some(origin) = &order.origin {
-                dir.write_owner(origin)?;
-            }
-            dir.write_token(&secret, account)?;
-            if let Some(tuning) = order.tuning {
-                dir.write_tuning(tuning, account)?;
-            }
-            dir.write_assignment(&assignment)?;
+            self.write_orders(order, &dir).inspect_err(|_| dir.unmake())?;
         }
         match self.start_supervisor(run, &dir) {
             Err(error) if end_if_never_held(&dir, &error.to_string())? => Err(error),
@@ -350,11 +377,14 @@ impl Executor for Local {
 
     fn stop(&mut self, run: Run, grace: Span) -> Result<(), ExecutorError> {
         let dir = RunDir::of(&self.data_dir, run);
-        if dir.assignment()?.is_none() || dir.has_ended() {
+        if !dir.has_assignment() || dir.has_ended() {
             return Ok(());
         }
         let grace = dir.stop_note()?.map_or(grace, |earlier| earlier.grace.min(grace));
-        dir.write_stop(StopNote { grace })?;
+        if let Err(error) = dir.write_stop(StopNote { grace }) {
+            tracing::warn!(%run, %error, "a stop cannot be written down: its supervisor is told by a signal");
+            return if self.terminate(run, &dir)? { Ok(()) } else { Err(error) };
+        }
         if dir.supervisor()?.is_none() {
             // It was never started, or is just starting. Either way it will find the note, and start no worker.
             return self.start_supervisor(run, &dir);
@@ -412,16 +442,8 @@ impl Executor for Local {
     }
 
     fn survey(&mut self) -> Result<Vec<Sighting>, ExecutorError> {
-        let sighting = |(run, dir): (Run, RunDir)| {
-            end_if_lost(&dir, &[])?;
-            let stage = match dir.ending()? {
-                Some(ending) => Stage::Ended(ending),
-                None if dir.has_started() => Stage::Running,
-                None => Stage::Starting,
-            };
-            Ok(Sighting { run, stage })
-        };
-        RunDir::all(&self.data_dir)?.into_iter().map(sighting).collect()
+        let sighting = |(run, dir): (Run, RunDir)| Sighting { run, stage: stage_of(run, &dir) };
+        Ok(RunDir::all(&self.data_dir)?.into_iter().map(sighting).collect())
     }
 
     fn last_words(&mut self, run: Run) -> Result<Vec<String>, ExecutorError> {
@@ -448,7 +470,22 @@ impl Executor for Local {
         if !dir.has_ended() {
             return Err(ExecutorError::NotEnded { run });
         }
-        fs::rename(dir.path(), settled.path()).map_err(ExecutorError::file("put away", dir.path()))
+        dir.tidy()?;
+        // Not synced: a run that is back after a power cut has its end with it, and is settled again.
+        disk::rename(dir.path(), settled.path()).map_err(ExecutorError::file("put away", dir.path()))
+    }
+}
+
+/// One bad directory concerns one run: what cannot be told of it now is told by the watch when it can be.
+fn stage_of(run: Run, dir: &RunDir) -> Stage {
+    let ending = end_if_lost(dir, &[]).and_then(|_| dir.ending()).unwrap_or_else(|error| {
+        tracing::warn!(%run, %error, "cannot tell how a run is");
+        None
+    });
+    match ending {
+        Some(ending) => Stage::Ended(ending),
+        None if dir.has_started() => Stage::Running,
+        None => Stage::Starting,
     }
 }
 

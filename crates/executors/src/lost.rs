@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::assignment::Assignment;
 use crate::cgroup::Group;
+use crate::damaged::end_if_damaged;
 use crate::gang::group_of;
 use crate::kill::Kin;
 use crate::process::{Identity, boot_id};
@@ -19,16 +20,22 @@ pub(crate) fn is_supervised(dir: &RunDir) -> Result<bool, ExecutorError> {
     Ok(dir.supervisor()?.is_some_and(|note| note.boot == boot_id() && note.identity.lives()))
 }
 
-/// Whether the run had a supervisor and it died without writing down an end.
+/// Whether the run had a supervisor and it died without writing down an end, or nobody can tell any more who it was.
 pub(crate) fn is_lost(dir: &RunDir) -> Result<bool, ExecutorError> {
-    Ok(dir.supervisor()?.is_some() && !is_supervised(dir)? && !dir.has_ended())
+    match dir.supervisor() {
+        Err(ExecutorError::Malformed { .. }) => Ok(!dir.has_ended()),
+        note => Ok(note?.is_some() && !is_supervised(dir)? && !dir.has_ended()),
+    }
 }
 
 /// If the run is lost: kills what is left of it and writes down its end. True if so. `seen` are processes that were below
 /// the supervisor while it lived.
 pub(crate) fn end_if_lost(dir: &RunDir, seen: &[Identity]) -> Result<bool, ExecutorError> {
-    if !is_lost(dir)? {
+    if is_supervised(dir).unwrap_or(false) || dir.has_ended() {
         return Ok(false);
+    }
+    if end_if_damaged(dir)? {
+        return Ok(true);
     }
     let Some(note) = dir.supervisor()? else { return Ok(false) };
     let Some(_lock) = dir.try_lock()? else { return Ok(false) };

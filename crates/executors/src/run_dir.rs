@@ -1,12 +1,24 @@
 //! The directory of a run: which files there are and how they are written. Files replace each other whole, so a reader
-//! never sees half of one, and what must survive a power cut is on the disk before anyone relies on it.
+//! never sees half of one while the machine runs.
+//!
+//! | file | written by | after a power cut |
+//! |---|---|---|
+//! | `run.json`, `wish.json` | service | whole; if one is not, the run is over (see `damaged`) |
+//! | `supervisor.json`, `gang.json`, `outcome.json` | supervisor | likewise |
+//! | `exit.json` | supervisor, or service for a lost run | whole; if it is not, it counts as absent |
+//! | `stop.json` | service | likewise |
+//! | `workers.json`, `usage.json`, `started` | supervisor | may be torn or absent, which counts as absent |
+//! | `progress.read` | service | may be torn or absent: reports are read again |
+//! | `token`, `tuning.json`, `resize.json`, `gang/` | both | may be torn or absent: they mean nothing once the workers are gone |
+//! | `logs/`, `progress.jsonl` | supervisor, job | as much as was written |
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use cluster::{ClaimId, Run, Span};
+use disk::As;
 use perf::Tuning;
 use rustix::fs::{FlockOperation, Gid, Mode, OFlags, Uid, fchmod, fchown, flock, fstat};
 use rustix::process::{getegid, geteuid};
@@ -14,10 +26,15 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::assignment::{Assignment, FORMAT, ReportSecret};
-use crate::private::{self, PRIVATE_DIR, PRIVATE_FILE, passage, tighten};
+use crate::private::{PRIVATE_DIR, PRIVATE_FILE, passage, tighten};
 use crate::process::Identity;
 use crate::roster::{Outcome, Roster, Wish};
 use crate::{Account, Ending, ExecutorError, Origin, Usage};
+
+/// How much room a run sets aside, for the files that must be written on a full disk too. An end has a line for every
+/// worker; one that does not fit is written when there is room.
+const SPARES: usize = 4;
+const SPARE_BYTES: usize = 4096;
 
 #[derive(Debug, Clone)]
 pub(crate) struct RunDir {
@@ -86,7 +103,7 @@ impl RunDir {
         let mut found: Vec<(Run, RunDir)> = entries
             .flatten()
             .filter_map(|entry| Some((run_named(entry.file_name().to_str()?)?, RunDir::at(&entry.path()))))
-            .filter(|(_, dir)| dir.file("run.json").exists())
+            .filter(|(_, dir)| dir.has_assignment())
             .collect();
         found.sort_by_key(|(run, _)| *run);
         Ok(found)
@@ -135,13 +152,40 @@ impl RunDir {
     /// Makes the directory with the files the job itself writes, which belong to its account.
     pub(crate) fn make(&self, account: Option<&Account>) -> Result<(), ExecutorError> {
         make_dir(&self.path, passage())?;
-        make_dir(&self.file("logs"), PRIVATE_DIR)?;
-        make_dir(&self.gang_dir(), PRIVATE_DIR)?;
+        // These names are durable with that of `run.json`.
+        for dir in [self.file("logs"), self.gang_dir()] {
+            disk::make_dir(&dir, PRIVATE_DIR, false).map_err(ExecutorError::file("make", &dir))?;
+        }
         own(&self.gang_dir(), account)?;
         let progress = self.progress_file();
-        let open = OpenOptions::new().create(true).append(true).mode(0o600).open(&progress);
-        open.map_err(ExecutorError::file("make", &progress))?;
-        own(&progress, account)
+        disk::create(&progress, 0o600).map_err(ExecutorError::file("make", &progress))?;
+        own(&progress, account)?;
+        let lock = self.file("lock");
+        disk::create(&lock, 0o600).map_err(ExecutorError::file("make", &lock))?;
+        // The supervisor, the start, a stop and the end can be told however full the disk is by then.
+        disk::set_aside(&self.path, SPARES, SPARE_BYTES).map_err(ExecutorError::file("set room aside in", &self.path))
+    }
+
+    /// Removes what a launch has made that did not come as far as `run.json`: nobody else knows of it.
+    pub(crate) fn unmake(&self) {
+        if !self.has_assignment()
+            && let Err(error) = fs::remove_dir_all(&self.path)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!(path = %self.path.display(), %error, "cannot remove what is left of a launch that failed");
+        }
+    }
+
+    /// The run has ended and nothing more is written: only what is worth keeping stays.
+    pub(crate) fn tidy(&self) -> Result<(), ExecutorError> {
+        disk::remove_unfinished(&self.path)
+            .and_then(|()| disk::remove_spares(&self.path))
+            .map_err(ExecutorError::file("tidy", &self.path))
+    }
+
+    /// Whether there is a run at all, readable or not.
+    pub(crate) fn has_assignment(&self) -> bool {
+        self.file("run.json").exists()
     }
 
     pub(crate) fn assignment(&self) -> Result<Option<Assignment>, ExecutorError> {
@@ -171,6 +215,7 @@ impl RunDir {
 
     /// The lock every supervisor holds as long as it lives; none if another has it.
     pub(crate) fn try_lock(&self) -> Result<Option<File>, ExecutorError> {
+        // This file says nothing and may be lost.
         let path = self.file("lock");
         let open = OpenOptions::new().create(true).append(true).mode(0o600).open(&path);
         let file = open.map_err(ExecutorError::file("open", &path))?;
@@ -186,12 +231,12 @@ impl RunDir {
     }
 
     pub(crate) fn write_supervisor(&self, note: &SupervisorNote) -> Result<(), ExecutorError> {
-        write_durably(&self.file("supervisor.json"), note)
+        replace(&self.file("supervisor.json"), note, As::PRIVATE.essential())
     }
 
     /// The leaders of the workers' sessions.
     pub(crate) fn workers(&self) -> Result<Vec<Identity>, ExecutorError> {
-        Ok(read(&self.file("workers.json"))?.unwrap_or_default())
+        Ok(read_if_whole(&self.file("workers.json"))?.unwrap_or_default())
     }
 
     pub(crate) fn write_workers(&self, workers: &[Identity]) -> Result<(), ExecutorError> {
@@ -203,23 +248,26 @@ impl RunDir {
     }
 
     pub(crate) fn mark_started(&self) -> Result<(), ExecutorError> {
-        write(&self.file("started"), &true)
+        replace(&self.file("started"), &true, As::PRIVATE.loose().essential())
     }
 
     pub(crate) fn ending(&self) -> Result<Option<Ending>, ExecutorError> {
-        read(&self.file("exit.json"))
+        read_if_whole(&self.file("exit.json"))
     }
 
+    /// An end that cannot be read at the moment is an end.
     pub(crate) fn has_ended(&self) -> bool {
-        self.file("exit.json").exists()
+        self.ending().map_or(true, |ending| ending.is_some())
     }
 
+    /// An end is told even if someone has removed the directory meanwhile.
     pub(crate) fn write_ending(&self, ending: &Ending) -> Result<(), ExecutorError> {
-        write_durably(&self.file("exit.json"), ending)
+        make_dir(&self.path, passage())?;
+        replace(&self.file("exit.json"), ending, As::PRIVATE.essential())
     }
 
     pub(crate) fn usage(&self) -> Result<Option<Usage>, ExecutorError> {
-        read(&self.file("usage.json"))
+        read_if_whole(&self.file("usage.json"))
     }
 
     pub(crate) fn write_usage(&self, usage: &Usage) -> Result<(), ExecutorError> {
@@ -241,11 +289,11 @@ impl RunDir {
     }
 
     pub(crate) fn stop_note(&self) -> Result<Option<StopNote>, ExecutorError> {
-        read(&self.file("stop.json"))
+        read_if_whole(&self.file("stop.json"))
     }
 
     pub(crate) fn write_stop(&self, note: StopNote) -> Result<(), ExecutorError> {
-        write_durably(&self.file("stop.json"), &note)
+        replace(&self.file("stop.json"), &note, As::PRIVATE.essential())
     }
 
     pub(crate) fn write_tuning(&self, tuning: Tuning, account: Option<&Account>) -> Result<(), ExecutorError> {
@@ -258,18 +306,19 @@ impl RunDir {
     }
 
     pub(crate) fn write_token(&self, secret: &ReportSecret, account: Option<&Account>) -> Result<(), ExecutorError> {
-        let (path, fresh) = (self.token_file(), self.file("token.new"));
-        let written = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&fresh);
-        written
-            .and_then(|mut file| file.write_all(secret.text().as_bytes()))
-            .map_err(ExecutorError::file("write", &fresh))?;
-        own(&fresh, account)?;
-        fs::rename(&fresh, &path).map_err(ExecutorError::file("replace", &path))
+        let path = self.token_file();
+        let how = As::PRIVATE.loose().owned_by(owner_of(account));
+        disk::replace(&path, secret.text().as_bytes(), how).map_err(ExecutorError::file("write", &path))
     }
 
     /// The present gang.
     pub(crate) fn roster(&self, assignment: &Assignment) -> Result<Roster, ExecutorError> {
-        Ok(read(&self.file("gang.json"))?.unwrap_or_else(|| Roster::at_launch(assignment)))
+        Ok(self.gang()?.unwrap_or_else(|| Roster::at_launch(assignment)))
+    }
+
+    /// The gang of the latest resize.
+    pub(crate) fn gang(&self) -> Result<Option<Roster>, ExecutorError> {
+        read(&self.file("gang.json"))
     }
 
     pub(crate) fn write_roster(&self, roster: &Roster) -> Result<(), ExecutorError> {
@@ -319,12 +368,7 @@ impl TuningNote {
 
 /// Replaces a file that the job reads.
 fn hand_over<T: Serialize>(path: &Path, value: &T, account: Option<&Account>) -> Result<(), ExecutorError> {
-    let mut fresh = path.as_os_str().to_os_string();
-    fresh.push(".new");
-    let fresh = PathBuf::from(fresh);
-    write(&fresh, value)?;
-    own(&fresh, account)?;
-    fs::rename(&fresh, path).map_err(ExecutorError::file("replace", path))
+    replace(path, value, As::PRIVATE.loose().owned_by(owner_of(account)))
 }
 
 pub(crate) fn name_of(run: Run) -> String {
@@ -336,19 +380,24 @@ pub(crate) fn run_named(name: &str) -> Option<Run> {
     Some(Run { claim: ClaimId(claim.parse().ok()?), attempt: attempt.parse().ok()? })
 }
 
+/// Makes a directory that is still there after a power cut.
 pub(crate) fn make_dir(path: &Path, mode: u32) -> Result<(), ExecutorError> {
-    private::make_dir(path, mode).map_err(ExecutorError::file("make", path))
+    disk::make_dir(path, mode, true).and_then(|_| tighten(path, mode)).map_err(ExecutorError::file("make", path))
 }
 
-/// Hands a file to the account. A service that is not root can only run jobs as itself, and owns the file already.
+/// Hands a file to the account.
 pub(crate) fn own(path: &Path, account: Option<&Account>) -> Result<(), ExecutorError> {
-    match account {
-        Some(account) if rustix::process::geteuid().is_root() => {
-            std::os::unix::fs::chown(path, Some(account.uid), Some(account.gid))
-                .map_err(ExecutorError::file("hand over", path))
+    match owner_of(account) {
+        Some((uid, gid)) => {
+            std::os::unix::fs::chown(path, Some(uid), Some(gid)).map_err(ExecutorError::file("hand over", path))
         }
-        Some(_) | None => Ok(()),
+        None => Ok(()),
     }
+}
+
+/// A service that is not root can only run jobs as itself, and owns their files already.
+fn owner_of(account: Option<&Account>) -> Option<(u32, u32)> {
+    account.filter(|_| rustix::process::geteuid().is_root()).map(|account| (account.uid, account.gid))
 }
 
 fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, ExecutorError> {
@@ -361,35 +410,29 @@ fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, ExecutorError> {
     }
 }
 
+/// What cannot be understood counts as absent: it was torn by a power cut, or never written whole.
+fn read_if_whole<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, ExecutorError> {
+    match read(path) {
+        Err(error @ ExecutorError::Malformed { .. }) => {
+            tracing::debug!(%error, "a file that is not whole counts as absent");
+            Ok(None)
+        }
+        read => read,
+    }
+}
+
 fn write<T: Serialize>(path: &Path, value: &T) -> Result<(), ExecutorError> {
-    replace(path, value, false)
+    replace(path, value, As::PRIVATE.loose())
 }
 
 pub(crate) fn write_durably<T: Serialize>(path: &Path, value: &T) -> Result<(), ExecutorError> {
-    replace(path, value, true)
+    replace(path, value, As::PRIVATE)
 }
 
-fn replace<T: Serialize>(path: &Path, value: &T, durable: bool) -> Result<(), ExecutorError> {
+fn replace<T: Serialize>(path: &Path, value: &T, how: As) -> Result<(), ExecutorError> {
     let bytes =
         serde_json::to_vec(value).map_err(|source| ExecutorError::Malformed { path: path.to_path_buf(), source })?;
-    let parent = path.parent().unwrap_or(Path::new("."));
-    let mut fresh = path.as_os_str().to_os_string();
-    fresh.push(format!(".{}.tmp", std::process::id()));
-    let fresh = PathBuf::from(fresh);
-    let written = (|| {
-        let mut file = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&fresh)?;
-        file.write_all(&bytes)?;
-        if durable {
-            file.sync_all()?;
-        }
-        fs::rename(&fresh, path)?;
-        if durable { File::open(parent)?.sync_all() } else { Ok(()) }
-    })();
-    if written.is_err() {
-        // Half a file only takes space, which may be what is missing.
-        let _ = fs::remove_file(&fresh);
-    }
-    written.map_err(ExecutorError::file("write", path))
+    disk::replace(path, &bytes, how).map_err(ExecutorError::file("write", path))
 }
 
 /// What an executor keeps in a data directory. What an earlier version left open to others is closed.
@@ -524,11 +567,26 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_no_json_is_named() {
+    fn a_file_that_a_run_cannot_do_without_is_named_if_it_is_no_json() {
         let data = tempfile::tempdir().unwrap();
         let dir = RunDir::of(data.path(), Run { claim: ClaimId(1), attempt: 0 });
         dir.make(None).unwrap();
-        fs::write(dir.file("exit.json"), "{").unwrap();
-        assert!(dir.ending().unwrap_err().to_string().ends_with("runs/1.0/exit.json"));
+        fs::write(dir.file("supervisor.json"), "{").unwrap();
+        assert!(dir.supervisor().unwrap_err().to_string().ends_with("runs/1.0/supervisor.json"));
+    }
+
+    #[test]
+    fn notes_that_are_torn_count_as_absent() {
+        let data = tempfile::tempdir().unwrap();
+        let dir = RunDir::of(data.path(), Run { claim: ClaimId(1), attempt: 0 });
+        dir.make(None).unwrap();
+        for torn in ["", "{", "\0\0\0\0"] {
+            for name in ["workers.json", "usage.json", "stop.json", "exit.json"] {
+                fs::write(dir.file(name), torn).unwrap();
+            }
+            assert!(dir.workers().unwrap().is_empty(), "{torn:?}");
+            assert_eq!((dir.usage().unwrap(), dir.stop_note().unwrap(), dir.ending().unwrap()), (None, None, None));
+            assert!(!dir.has_ended());
+        }
     }
 }

@@ -3,10 +3,11 @@
 
 use std::path::Path;
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{getpid, set_child_subreaper, setsid};
 
+use crate::assignment::Assignment;
 use crate::bell::Bell;
 use crate::descriptors::close_inherited;
 use crate::private::keep_files_private;
@@ -37,16 +38,43 @@ pub fn supervise(run_dir: &Path) -> Result<(), ExecutorError> {
     let bell = Bell::hang()?;
     let pid = getpid().as_raw_nonzero().get();
     let identity = Identity::of(pid).ok_or(rustix::io::Errno::SRCH).map_err(ExecutorError::system("read /proc"))?;
-    dir.write_supervisor(&SupervisorNote { identity, boot: boot_id(), token: assignment.token.clone() })?;
-    let ending = gang::hold(&dir, &assignment, &bell);
+    let note = SupervisorNote { identity, boot: boot_id(), token: assignment.token.clone() };
+    let ending = match introduce(&dir, &note, &assignment, &bell) {
+        None => gang::hold(&dir, &assignment, &bell),
+        Some(ending) => ending,
+    };
     write_down(&dir, &ending);
     news::tell(dir.data_dir(), assignment.run, "ended");
     Ok(())
 }
 
+/// Writes down who holds the run, since workers and service ask for it; as long as that fails the run waits for its start.
+/// Returns how the run ended if it has to before.
+fn introduce(dir: &RunDir, note: &SupervisorNote, assignment: &Assignment, bell: &Bell) -> Option<Ending> {
+    let up_by = Instant::now() + gang::duration(assignment.start_within);
+    loop {
+        let error = dir.write_supervisor(note).err()?;
+        // The note may be in place all the same: only that it survives a power cut is not sure then.
+        if dir.supervisor().is_ok_and(|there| there.as_ref() == Some(note)) {
+            return None;
+        }
+        tracing::error!(%error, "cannot write down who holds a run; trying again");
+        let told_to_stop = bell.was_terminated() || dir.stop_note().is_ok_and(|note| note.is_some());
+        if told_to_stop || Instant::now() >= up_by {
+            let trouble = Some(format!("it could not begin: {error}"));
+            return Some(Ending { told_to_stop, trouble, ..Ending::default() });
+        }
+        bell.wait(&[], Instant::now() + WRITE_AGAIN_AFTER);
+    }
+}
+
 /// An end that is not written down would be lost with this process; a full disk will not be full for ever.
 fn write_down(dir: &RunDir, ending: &Ending) {
     while let Err(error) = dir.write_ending(ending) {
+        // The file may be in place, and only its survival of a power cut not be sure; then there is nothing left to wait for.
+        if dir.ending().is_ok_and(|there| there.as_ref() == Some(ending)) {
+            return tracing::error!(%error, "the end of a run may not survive a power cut");
+        }
         tracing::error!(%error, "cannot write down the end of a run; trying again");
         sleep(WRITE_AGAIN_AFTER);
     }

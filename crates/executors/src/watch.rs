@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use cluster::Run;
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::lost::{end_if_lost, end_if_never_held, is_lost};
 use crate::news::{self, Listener};
@@ -44,6 +44,15 @@ impl Shared {
     /// A child that has ended stays in the process table until it is waited for.
     pub(crate) fn adopt(&self, dir: RunDir, supervisor: Child) {
         self.supervisors.lock().unwrap_or_else(PoisonError::into_inner).push((dir, supervisor));
+    }
+
+    /// Tells a supervisor to go that may not hold its run yet; false if it was not started by this service.
+    pub(crate) fn terminate(&self, dir: &RunDir) -> bool {
+        let supervisors = self.supervisors.lock().unwrap_or_else(PoisonError::into_inner);
+        let child = supervisors.iter().find(|(held, _)| held.path() == dir.path());
+        let pid = child.and_then(|(_, child)| Pid::from_raw(child.id() as i32));
+        // It was not waited for, so the number is its own.
+        pid.is_some_and(|pid| kill_process(pid, Signal::TERM).is_ok())
     }
 
     pub(crate) fn wait_for(&self, run: Run, gang: u32) {

@@ -42,6 +42,9 @@ pub enum JournalError {
     /// Whether the last batch is there, whole or not at all, shows when the journal is opened again.
     #[error("journal {} must be reopened: an earlier append failed on the way to the disk", path.display())]
     MustReopen { path: PathBuf },
+    /// The batch was on its way to the disk when the disk failed.
+    #[error("it is not known whether journal {} holds the last batch", path.display())]
+    InDoubt { path: PathBuf, source: Box<JournalError> },
     #[error("cannot read entries after {after}: those up to {upto} are archived, and a snapshot stands for them")]
     Archived { after: u64, upto: u64 },
     #[error("cannot compact up to entry {upto}: the snapshot is at {snapshot}, the last entry is {last}")]

@@ -196,7 +196,10 @@ impl Journal {
         self.usable()?;
         let (end, bytes) = match insert(&mut self.connection, self.end, entries) {
             Ok(inserted) => inserted,
-            Err(error) => return Err(self.failed("append to", error)),
+            Err(error) => {
+                let error = self.failed("append to", error);
+                return Err(if self.broken { self.in_doubt(error) } else { error });
+            }
         };
         if end == self.end {
             return Ok(end.seq);
@@ -211,6 +214,33 @@ impl Journal {
             self.checkpoint();
         }
         Ok(end.seq)
+    }
+
+    fn in_doubt(&self, source: JournalError) -> JournalError {
+        JournalError::InDoubt { path: self.path.clone(), source: Box::new(source) }
+    }
+
+    /// Opens the file anew after an append that failed on the way to the disk, and says the number of the last entry: by
+    /// it the caller knows whether the batch is there. All that is there is durable then, by being written again: what
+    /// the failed sync was about cannot be synced a second time.
+    pub fn reopen(&mut self) -> Result<u64, JournalError> {
+        let aside = Connection::open_in_memory().map_err(JournalError::store("reopen", &self.path, self.end.seq))?;
+        self.broken = true;
+        drop(std::mem::replace(&mut self.connection, aside));
+        let connection = connect(&self.path)?;
+        let found = sound(&connection, &self.path)?;
+        if found.end.seq < self.end.seq {
+            let what = format!("entry {} was acknowledged and is gone", self.end.seq);
+            return Err(JournalError::Damaged { path: self.path.clone(), last_good: found.end.seq, what });
+        }
+        self.connection = connection;
+        (self.end, self.upto) = (found.end, found.start.seq);
+        if !self.move_log().map_err(JournalError::store("reopen", &self.path, self.end.seq))? {
+            return Err(JournalError::MustReopen { path: self.path.clone() });
+        }
+        self.head.restart(self.end).map_err(JournalError::io("write", &beside(&self.path, ".head")))?;
+        self.broken = false;
+        Ok(self.end.seq)
     }
 
     pub(crate) fn usable(&self) -> Result<(), JournalError> {
@@ -236,15 +266,18 @@ impl Journal {
     /// Moves the log into the file and empties it. Entries are durable in the log already, so a failure is only trouble;
     /// while a reader is in the way, it waits for the next time.
     pub(crate) fn checkpoint(&mut self) {
-        self.since_checkpoint = 0;
-        let outcome = self
-            .connection
-            .busy_timeout(Duration::ZERO)
-            .and_then(|()| self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())))
-            .and_then(|()| self.connection.busy_timeout(PATIENCE));
-        if let Err(error) = outcome {
+        if let Err(error) = self.move_log() {
             self.trouble = Some(format!("cannot move the log of journal {} into it: {error}", self.path.display()));
         }
+    }
+
+    /// False if a reader was in the way.
+    fn move_log(&mut self) -> rusqlite::Result<bool> {
+        self.since_checkpoint = 0;
+        self.connection.busy_timeout(Duration::ZERO)?;
+        let moved = self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0));
+        self.connection.busy_timeout(PATIENCE)?;
+        Ok(moved? == 0)
     }
 }
 
@@ -489,6 +522,23 @@ mod tests {
         let (mut journal, opened) = Journal::open(&path).unwrap();
         assert_eq!((opened.last, opened.lost), (1, None));
         assert_eq!(journal.append(3, &texts(["b"])).unwrap(), 2);
+    }
+
+    #[test]
+    fn a_journal_that_was_reopened_says_how_far_it_came_and_goes_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("j.db");
+        let (mut journal, _) = Journal::open(&path).unwrap();
+        let _reader = journal.reader().unwrap();
+        journal.append(1, &texts(["a", "b"])).unwrap();
+        journal.broken = true;
+        assert!(matches!(journal.append(2, &texts(["c"])), Err(JournalError::MustReopen { .. })));
+        assert_eq!(journal.reopen().unwrap(), 2);
+        assert_eq!(journal.append(2, &texts(["c"])).unwrap(), 3);
+        drop(journal);
+        let (journal, opened) = Journal::open(&path).unwrap();
+        assert_eq!((opened.last, opened.lost), (3, None));
+        assert_eq!(said(&journal.read(0, 9).unwrap()), "1@1 a, 2@1 b, 3@2 c");
     }
 
     #[test]

@@ -17,7 +17,7 @@ pub fn journal_path(data_dir: &Path) -> PathBuf {
 
 /// What may lie in a data directory before its journal exists: what people put there, what a service makes that is killed
 /// at its first start, and what stays if somebody removes the journal.
-const OURS: [&str; 18] = [
+const OURS: [&str; 19] = [
     "moira.toml",
     "log",
     "identity",
@@ -36,6 +36,7 @@ const OURS: [&str; 18] = [
     "runs",
     "done",
     "checkpoints",
+    "reserve",
 ];
 /// Lies in every new file system of the usual kind.
 const LOST_AND_FOUND: &str = "lost+found";

@@ -1,7 +1,7 @@
 //! The loop that owns the decision core: everything pending is taken as one batch, journaled, and only then answered and
 //! carried out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 use api::Problem;
 use cluster::{Devices, NodeId, Run, Span, Time};
 use engine::{Command, Engine, Event, Request, Settings};
-use executors::{Ending, Executor, LaunchOrder, News, ResizeOrder, Sighting, Stage, workers_of};
+use executors::{Ending, Executor, ExecutorError, LaunchOrder, News, ResizeOrder, Sighting, Stage, workers_of};
 use journal::JournalError;
 use plan::{Availability, Phase};
 use policies::PolicyConfig;
 use tokio::sync::oneshot;
 
 use crate::clock::Clock;
-use crate::core::{Ask, Core, Reply};
+use crate::core::{Ask, Core, Reply, Step};
 use crate::error::ServerError;
 use crate::fact::{Caller, Fact};
 use crate::pulse::Pulse;
@@ -27,6 +27,19 @@ use crate::retention::Forgetting;
 pub trait Store: Send {
     /// All of them or none, durably; returns the number of the last.
     fn append(&mut self, at: Time, texts: &[String]) -> Result<u64, JournalError>;
+
+    /// After an append that could not tell whether its facts are there: the number of the last that is.
+    fn reopen(&mut self) -> Result<u64, JournalError>;
+
+    /// Whether it goes on with room that was set aside, so that only what must be recorded should be.
+    fn is_short(&self) -> bool {
+        false
+    }
+
+    /// Sets room aside again, if that is needed; says what is wrong if it cannot.
+    fn shortage(&mut self) -> Option<String> {
+        None
+    }
 
     /// From the next append on this is the number of the next job: known also if that append is lost later.
     fn mark(&mut self, _next: u32) {}
@@ -89,9 +102,36 @@ pub struct Live {
     /// What was heard and could not be journaled yet.
     pub unheard: Vec<News>,
     pub forgetting: Forgetting,
+    /// What was decided and could not be done yet.
+    pub undone: Undone,
+    /// A batch of which is not known whether it is on record.
+    pub doubt: Option<Doubt>,
+}
+
+/// A batch that was on its way to the disk when the disk failed.
+#[derive(Debug)]
+pub struct Doubt {
+    at: Time,
+    facts: Vec<Fact>,
+    news: Vec<News>,
+    settled: Vec<Run>,
+}
+
+/// Orders that failed for want of room or the like. They are given again, by and by.
+#[derive(Debug, Default)]
+pub struct Undone {
+    stops: BTreeMap<Run, Span>,
+    settled: BTreeSet<Run>,
 }
 
 type Waiting = oneshot::Sender<Reply>;
+type Call = (Caller, Ask, Waiting);
+
+impl Undone {
+    fn is_empty(&self) -> bool {
+        self.stops.is_empty() && self.settled.is_empty()
+    }
+}
 
 impl Inbox {
     pub fn new() -> (Inbox, Messages) {
@@ -129,6 +169,25 @@ impl Inbox {
     }
 }
 
+/// Nothing of these calls has happened.
+fn refuse(calls: Vec<Call>, kind: &str, why: &str) {
+    for (_, _, waiting) in calls {
+        waiting.send(Err(Problem::new(503, kind, why))).ok();
+    }
+}
+
+/// What is still worth hearing later.
+fn kept(news: Vec<News>) -> impl Iterator<Item = News> {
+    news.into_iter().filter(|news| !matches!(news, News::Usage { .. } | News::Dropped { .. }))
+}
+
+/// The one answer that leaves open what happened.
+fn unknown() -> Problem {
+    let detail = "the disk failed while it was recorded, so it may or may not have been: ask again under the same \
+                  Idempotency-Key, or look whether it was done";
+    Problem::new(503, "unknown-outcome", detail)
+}
+
 fn leaving() -> Problem {
     Problem::new(503, "leaving", "the service is shutting down")
 }
@@ -137,6 +196,7 @@ impl Live {
     /// Until told to leave. What runs then goes on running.
     pub fn run(mut self, inbox: &Messages, clock: Clock) -> Result<(), ServerError> {
         self.reconcile(clock.now())?;
+        let mut tried_again = Instant::now();
         loop {
             // What is still to be heard must not wait for something else to happen.
             let patience = self.patience(&clock);
@@ -159,6 +219,11 @@ impl Live {
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => leave = true,
+            }
+            if tried_again.elapsed() >= TRY_AGAIN {
+                self.try_again();
+                self.look_at_room();
+                tried_again = Instant::now();
             }
             self.turn(clock.now(), calls, news)?;
             self.compact(leave);
@@ -183,12 +248,26 @@ impl Live {
         if !self.unheard.is_empty() {
             return Duration::ZERO;
         }
-        let longest = if self.store.is_compacting() { TRY_AGAIN } else { Duration::from_secs(3600) };
+        let is_well = self.undone.is_empty() && !self.store.is_short() && !self.store.is_compacting();
+        let longest = if is_well { Duration::from_secs(3600) } else { TRY_AGAIN };
         self.core.engine.next_wakeup().map_or(longest, |due| clock.until(due).min(longest))
     }
 
     /// One batch: decide, journal, show, answer, act.
-    pub fn turn(&mut self, now: Time, calls: Vec<(Caller, Ask, Waiting)>, news: Vec<News>) -> Result<(), ServerError> {
+    pub fn turn(&mut self, now: Time, calls: Vec<Call>, mut news: Vec<News>) -> Result<(), ServerError> {
+        if let Some(doubt) = self.doubt.take() {
+            self.resolve(doubt)?;
+        }
+        if self.doubt.is_some() {
+            refuse(calls, "not-durable", "the journal cannot be written at the moment");
+            self.unheard.extend(kept(news));
+            return Ok(());
+        }
+        let calls = self.refuse_what_takes_room(calls);
+        if self.store.is_short() {
+            // What a job says next counts more than what it said meanwhile.
+            news.retain(|news| !matches!(news, News::Progress { .. } | News::Told { .. }));
+        }
         for heard in &news {
             if let News::Usage { run, usage } = heard {
                 self.replica.used(*run, *usage);
@@ -209,24 +288,35 @@ impl Live {
         let forgotten = self.forgetting.due(now, self.core.engine.state(), &self.core.ledger);
         self.core.forget(now, forgotten, &mut step);
         self.replica.measures.decided(&step.facts, self.core.ledger.decisions(), began.elapsed());
-        if !step.facts.is_empty() {
-            let texts: Vec<String> = step.facts.iter().map(text_of).collect();
+        let Step { facts, replies, settled } = step;
+        if !facts.is_empty() {
+            let texts: Vec<String> = facts.iter().map(text_of).collect();
             self.store.mark(self.core.ledger.next_number());
             match self.store.append(now, &texts) {
-                Ok(last) => self.show(now, step.facts.clone(), last),
-                // Whether the batch is there is known when the journal is opened again: the service has to start anew.
-                Err(error @ JournalError::MustReopen { .. }) => return Err(error.into()),
+                Ok(last) => self.show(now, facts.clone(), last),
+                Err(error @ JournalError::InDoubt { .. }) => {
+                    tracing::error!(error = with_cause(&error), "the disk failed: what was asked for may be on record");
+                    self.replica.set_trouble(Some(error.to_string()));
+                    waiting.into_iter().for_each(|waiting| drop(waiting.send(Err(unknown()))));
+                    return self.resolve(Doubt { at: now, facts, news, settled });
+                }
                 Err(error) => {
                     self.undo(&error, news, waiting);
                     return Ok(());
                 }
             }
         }
-        for (waiting, reply) in waiting.into_iter().zip(step.replies) {
+        for (waiting, reply) in waiting.into_iter().zip(replies) {
             // Whoever does not wait any more has lost nothing: what was done is on record.
             waiting.send(reply).ok();
         }
-        for fact in &step.facts {
+        self.act(&facts, news, settled);
+        Ok(())
+    }
+
+    /// Carries out what is on record.
+    fn act(&mut self, facts: &[Fact], news: Vec<News>, settled: Vec<Run>) {
+        for fact in facts {
             if let Fact::Core(Event::Issued(command)) = fact {
                 self.carry_out(command);
             }
@@ -238,12 +328,90 @@ impl Live {
                 tracing::warn!(run = %name(run), %error, "what it reported will be heard again after a restart");
             }
         }
-        for run in step.settled {
-            if let Err(error) = self.executor.settle(run) {
-                tracing::warn!(run = %name(run), %error, "a run that has ended could not be put away");
+        settled.into_iter().for_each(|run| self.settle(run));
+        if self.store.is_short() {
+            self.look_at_room();
+        }
+    }
+
+    /// Finds out whether a batch is on record. As long as that cannot be found out, nothing is taken on.
+    fn resolve(&mut self, doubt: Doubt) -> Result<(), ServerError> {
+        let before = self.replica.read().seq;
+        match self.store.reopen() {
+            Ok(last) if last == before => {
+                tracing::warn!("it is not on record");
+                self.go_back(doubt.news);
+            }
+            Ok(last) if last == before + doubt.facts.len() as u64 => {
+                tracing::warn!(seq = last, "it is on record");
+                self.show(doubt.at, doubt.facts.clone(), last);
+                self.act(&doubt.facts, doubt.news, doubt.settled);
+            }
+            Ok(last) => return Err(ServerError::Thread(format!("entry {last} of the journal is another\'s"))),
+            Err(error) => {
+                tracing::error!(error = with_cause(&error), "the journal cannot be opened again yet");
+                self.replica.set_trouble(Some(with_cause(&error)));
+                self.doubt = Some(doubt);
             }
         }
         Ok(())
+    }
+
+    /// On a full disk only what ends or orders jobs is taken on: the rest would use up the room set aside for it.
+    fn refuse_what_takes_room(&self, calls: Vec<Call>) -> Vec<Call> {
+        let shortage = self.replica.read().degraded.clone();
+        let Some(shortage) = shortage.filter(|_| self.store.is_short()) else { return calls };
+        let is_known = |caller: &Caller, key: &Option<String>| {
+            key.as_ref().is_some_and(|key| self.core.ledger.keyed(caller.uid, key).is_some())
+        };
+        let takes_room = |(caller, ask, _): &Call| match ask {
+            Ask::Submit(submission) => !is_known(caller, &submission.key),
+            Ask::Report(..) => true,
+            _ => false,
+        };
+        let (refused, taken): (Vec<_>, Vec<_>) = calls.into_iter().partition(takes_room);
+        refuse(refused, "disk-full", &shortage);
+        taken
+    }
+
+    /// Tells readers that room has run short, or is there again.
+    fn look_at_room(&mut self) {
+        let shortage = self.store.shortage();
+        let known = self.replica.read().degraded.clone();
+        if shortage == known {
+            return;
+        }
+        match &shortage {
+            Some(shortage) => tracing::error!("{shortage}"),
+            None => tracing::info!("there is room on the disk again"),
+        }
+        self.replica.set_degraded(shortage);
+    }
+
+    fn settle(&mut self, run: Run) {
+        match self.executor.settle(run) {
+            Ok(()) => {}
+            // It was told to end without having begun: there is nothing to put away.
+            Err(error @ ExecutorError::NotEnded { .. }) => tracing::warn!(run = %name(run), %error, "it stays"),
+            Err(error) => {
+                tracing::warn!(run = %name(run), %error, "a run that has ended could not be put away; trying again");
+                self.undone.settled.insert(run);
+            }
+        }
+    }
+
+    /// Gives orders again that could not be carried out.
+    fn try_again(&mut self) {
+        let Undone { stops, settled } = std::mem::take(&mut self.undone);
+        stops.into_iter().for_each(|(run, grace)| self.stop(run, grace));
+        settled.into_iter().for_each(|run| self.settle(run));
+    }
+
+    fn stop(&mut self, run: Run, grace: Span) {
+        if let Err(error) = self.executor.stop(run, grace) {
+            tracing::error!(run = %name(run), %error, "a run cannot be told to stop; trying again");
+            self.undone.stops.insert(run, grace);
+        }
     }
 
     fn show(&self, now: Time, facts: Vec<Fact>, last: u64) {
@@ -272,6 +440,16 @@ impl Live {
     /// kept until it can be.
     fn undo(&mut self, error: &JournalError, news: Vec<News>, waiting: Vec<Waiting>) {
         tracing::error!(%error, "the journal cannot be written: nothing is taken on until it can be");
+        self.go_back(news);
+        self.replica.set_trouble(Some(error.to_string()));
+        for waiting in waiting {
+            let problem = Problem::new(503, "not-durable", format!("it could not be made durable: {error}"));
+            waiting.send(Err(problem)).ok();
+        }
+    }
+
+    /// Back to what is on record. What executors saw is kept until it can be.
+    fn go_back(&mut self, news: Vec<News>) {
         let shown = self.replica.read();
         let policy = PolicyConfig::from_text(shown.state.policy())
             .and_then(|config| config.build())
@@ -279,13 +457,7 @@ impl Live {
         self.core.engine = Engine::resume(shown.state.clone(), policy, self.settings);
         self.core.ledger = shown.ledger.clone();
         drop(shown);
-        self.replica.set_trouble(Some(error.to_string()));
-        self.unheard =
-            news.into_iter().filter(|news| !matches!(news, News::Usage { .. } | News::Dropped { .. })).collect();
-        for waiting in waiting {
-            let problem = Problem::new(503, "not-durable", format!("it could not be made durable: {error}"));
-            waiting.send(Err(problem)).ok();
-        }
+        self.unheard.extend(kept(news));
     }
 
     /// Does what was decided. What cannot be done is news too.
@@ -302,7 +474,10 @@ impl Live {
                 }
                 Ok(())
             }
-            Command::Stop { run, grace } => self.executor.stop(*run, self.grace_of(*run, *grace)),
+            Command::Stop { run, grace } => {
+                self.stop(*run, self.grace_of(*run, *grace));
+                Ok(())
+            }
             Command::Retune { run, tuning } => self.executor.retune(*run, *tuning),
             Command::Resize { run, allotment, tuning, until } => {
                 let order = self.resize_order(*run, allotment, *tuning, *until);
@@ -401,7 +576,10 @@ impl Live {
             }
         }
         for (run, ending) in ended {
-            news.push(News::Progress { run, lines: self.executor.last_words(run)? });
+            match self.executor.last_words(run) {
+                Ok(lines) => news.push(News::Progress { run, lines }),
+                Err(error) => tracing::warn!(run = %name(run), %error, "what it reported last is lost"),
+            }
             news.push(News::Ended { run, ending });
         }
         let unknown = seen.into_iter().filter(|(run, _)| !self.is_held(*run)).collect::<Vec<_>>();

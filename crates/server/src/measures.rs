@@ -196,6 +196,7 @@ struct Levels {
     last_decision: Level,
     journal_entries: Level,
     ready: Level,
+    degraded: Level,
 }
 
 impl Levels {
@@ -245,6 +246,10 @@ impl Levels {
         levels.last_decision.get_or_create(&Vec::new()).set(shown.ledger.decisions() as f64);
         levels.journal_entries.get_or_create(&Vec::new()).set(shown.seq as f64);
         levels.ready.get_or_create(&Vec::new()).set(if shown.trouble.is_none() { 1.0 } else { 0.0 });
+        let degraded = [("disk", shown.degraded.is_some()), ("journal", shown.trouble.is_some())];
+        for (what, is_so) in degraded {
+            levels.degraded.get_or_create(&vec![("what", what.to_string())]).set(if is_so { 1.0 } else { 0.0 });
+        }
         levels
     }
 
@@ -259,6 +264,7 @@ impl Levels {
         registry.register("last_decision", "the number of the latest decision", self.last_decision);
         registry.register("journal_entries", "the number of the latest journal entry", self.journal_entries);
         registry.register("ready", "whether anything can be taken on", self.ready);
+        registry.register("degraded", "what keeps the service from doing all it should", self.degraded);
         let version = vec![("version", env!("CARGO_PKG_VERSION"))];
         registry.register("build", "this program", Info::new(version));
     }

@@ -32,6 +32,8 @@ pub struct Shown {
     pub usage: BTreeMap<Run, Usage>,
     /// What keeps the service from taking anything on.
     pub trouble: Option<String>,
+    /// What keeps it from taking new jobs on, while all else goes on.
+    pub degraded: Option<String>,
 }
 
 /// A fact with its place in the journal.
@@ -49,7 +51,7 @@ const BACKLOG: usize = 1024;
 
 impl Replica {
     pub fn new(state: State, ledger: Ledger, seq: u64) -> Replica {
-        let shown = Shown { state, ledger, seq, usage: BTreeMap::new(), trouble: None };
+        let shown = Shown { state, ledger, seq, usage: BTreeMap::new(), trouble: None, degraded: None };
         Replica {
             shown: RwLock::new(shown),
             lines: broadcast::channel(BACKLOG).0,
@@ -86,6 +88,10 @@ impl Replica {
 
     pub(crate) fn set_trouble(&self, trouble: Option<String>) {
         self.change(|shown| shown.trouble = trouble);
+    }
+
+    pub(crate) fn set_degraded(&self, degraded: Option<String>) {
+        self.change(|shown| shown.degraded = degraded);
     }
 
     /// What happens from now on.

@@ -20,9 +20,10 @@ use crate::data_dir::make_data_dir;
 use crate::error::ServerError;
 use crate::fact::Fact;
 use crate::ledger::Ledger;
-use crate::live::{Change, Inbox, Live, changes_to};
+use crate::live::{Change, Inbox, Live, Undone, changes_to};
 use crate::opening::{Opening, Past};
 use crate::replica::Replica;
+use crate::reserve::Reserved;
 use crate::retention::{Forgetting, keep_tidy};
 use crate::settings::{Config, DEFAULT_POLICY, Settings};
 use crate::store::JournalStore;
@@ -76,13 +77,15 @@ impl Service {
             .map_err(|error| ServerError::Thread(error.to_string()))?;
         let live = Live {
             core,
-            store: Box::new(JournalStore::new(journal, config.retention.journal_entries)),
+            store: Box::new(Reserved::new(JournalStore::new(journal, config.retention.journal_entries), &data_dir)?),
             executor: Box::new(executor),
             replica: replica.clone(),
             settings: config.engine_settings(),
             environment: environment(&data_dir, &config),
             unheard: Vec::new(),
             forgetting: Forgetting::new(config.retention.clone()),
+            undone: Undone::default(),
+            doubt: None,
         };
         let tidying = start_tidying(&data_dir, &config, &replica)?;
         let thread = std::thread::Builder::new()

@@ -75,6 +75,10 @@ impl Store for JournalStore {
         self.journal.append(at.as_millis(), texts)
     }
 
+    fn reopen(&mut self) -> Result<u64, JournalError> {
+        self.journal.reopen()
+    }
+
     fn mark(&mut self, next: u32) {
         self.journal.set_mark(u64::from(next));
     }

@@ -16,6 +16,7 @@ use tokio::sync::watch;
 use tracing_subscriber::EnvFilter;
 
 use crate::failure::Failure;
+use crate::log::Log;
 use crate::visible::{PlainJson, plain_fields};
 
 /// Where the service keeps everything, and where clients find it.
@@ -112,9 +113,9 @@ impl Serve {
         let builder = tracing_subscriber::fmt().with_env_filter(filter);
         match format {
             LogFormat::Text => {
-                builder.fmt_fields(plain_fields()).with_writer(std::io::stderr).with_ansi(terminal).init();
+                builder.fmt_fields(plain_fields()).with_writer(|| Log { json: false }).with_ansi(terminal).init();
             }
-            LogFormat::Json => builder.json().flatten_event(true).with_writer(|| PlainJson(std::io::stderr())).init(),
+            LogFormat::Json => builder.json().flatten_event(true).with_writer(|| PlainJson(Log { json: true })).init(),
         }
     }
 }
@@ -160,7 +161,11 @@ impl Supervise {
         if let Some(rank) = self.worker {
             return executors::become_worker(&self.directory, rank);
         }
-        tracing_subscriber::fmt().fmt_fields(plain_fields()).with_writer(std::io::stderr).with_ansi(false).init();
+        tracing_subscriber::fmt()
+            .fmt_fields(plain_fields())
+            .with_writer(|| Log { json: false })
+            .with_ansi(false)
+            .init();
         match executors::supervise(&self.directory) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {

@@ -86,6 +86,10 @@ pub(crate) struct JobOptions {
     command: Vec<String>,
 }
 
+/// How often, and after how long, a service is asked again that could not tell whether the job was recorded.
+const TRIES: usize = 10;
+const ASK_AGAIN: std::time::Duration = std::time::Duration::from_secs(1);
+
 impl Submit {
     pub(crate) fn run(self) -> Result<(), Failure> {
         let job = self.job.request()?;
@@ -110,7 +114,19 @@ impl JobOptions {
     }
 
     pub(crate) async fn submit(&self, client: &api::Client, job: &JobRequest) -> Result<api::JobView, Failure> {
-        client.submit(job, self.idempotency_key.as_deref()).await.map_err(service::of_service)
+        let key = self.idempotency_key.clone().map_or_else(new_key, Ok)?;
+        for _ in 0..TRIES {
+            match client.submit(job, Some(&key)).await {
+                Err(api::Error::Refused(problem)) if problem.is("unknown-outcome") => {
+                    service::tell("it is not known yet whether the job was recorded: asking again");
+                    tokio::time::sleep(ASK_AGAIN).await;
+                }
+                answer => return answer.map_err(service::of_service),
+            }
+        }
+        Err(Failure::new(anyhow!(
+            "it is not known whether the job was recorded: ask again later with --idempotency-key {key}"
+        )))
     }
 
     /// What the file says, or a job of nothing but the command.
@@ -163,6 +179,14 @@ impl JobOptions {
         }
         Ok(())
     }
+}
+
+/// Of its own for each submission, so that asking again never submits it twice.
+fn new_key() -> Result<String, Failure> {
+    let mut bytes = [0; 16];
+    let drawn = std::fs::File::open("/dev/urandom").and_then(|mut source| source.read_exact(&mut bytes));
+    drawn.context("cannot draw an idempotency key")?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 fn set<T: Clone>(field: &mut Option<T>, said: &Option<T>) {

@@ -16,48 +16,6 @@ use crate::processes;
 use crate::service::{FOUR_DEVICES, Service, eventually, say};
 
 #[test]
-fn on_a_full_disk_nothing_is_acknowledged_nothing_ends_and_all_goes_on_when_there_is_room() {
-    let Some(disk) = Disk::mount("8m") else { return };
-    let mut service = Service::at(disk.path(), FOUR_DEVICES);
-    service.rise();
-    let running = service.submit(&["--", "sh", "-c", "sleep 3; exit 5"]);
-    service.until(&running, "running");
-    let ballast = disk.fill();
-    let mut acknowledged = vec![running.clone()];
-    let refusal = loop {
-        let answer = submit_held(&service);
-        match answer.status {
-            201 => acknowledged.push(answer.body["id"].as_str().unwrap().into()),
-            _ => break answer,
-        }
-    };
-    assert_eq!(refusal.status, 503, "{}", refusal.body);
-    assert!(refusal.body.to_string().contains("the disk is full"), "{}", refusal.body);
-    let health = service.get("/readyz");
-    assert_eq!((health.status, &health.body["status"]), (503, &json!("read_only")));
-    assert_eq!(service.get("/healthz").status, 200);
-    assert!(processes::supervisors(service.data_dir()).len() == 1, "what runs goes on");
-    std::thread::sleep(Duration::from_secs(4));
-    assert_eq!(service.show(&running)["state"], "running", "its end cannot be on record yet");
-
-    fs::remove_file(ballast).unwrap();
-    eventually("the service recovers by itself", || service.is_ready());
-    assert_eq!(service.until(&running, "failed")["exit_code"], 5);
-    assert_eq!(submit_held(&service).status, 201);
-    service.kill();
-    service.rise();
-    for id in acknowledged {
-        service.show(&id);
-    }
-
-    // The same when nothing is left to be done: that there is room again shows without anybody asking for anything.
-    let ballast = disk.fill();
-    eventually("nothing can be taken on", || submit_held(&service).status == 503);
-    fs::remove_file(ballast).unwrap();
-    eventually("the service recovers while it is idle", || service.is_ready());
-}
-
-#[test]
 fn a_journal_that_must_not_be_written_is_named_and_taken_up_again_later() {
     let Some(disk) = Disk::mount("8m") else { return };
     let mut service = Service::at(disk.path(), FOUR_DEVICES);
@@ -230,7 +188,7 @@ fn submit(service: &Service, job: Value) -> http::Answer {
     http::post(&service.socket(), "/v1/jobs", &[], &job.to_string()).unwrap()
 }
 
-fn submit_held(service: &Service) -> http::Answer {
+pub(crate) fn submit_held(service: &Service) -> http::Answer {
     submit(service, json!({ "command": ["true"], "hold": true }))
 }
 
@@ -256,9 +214,15 @@ fn overwrite(path: &Path, word: &str, other: &str) {
 /// A tracer under which the process cannot make others; nothing if that is not allowed.
 fn forks_fail(pid: i32) -> Option<Child> {
     let calls = "clone,clone3,fork,vfork";
+    trace(pid, &["-e", &format!("trace={calls}"), "-e", &format!("inject={calls}:error=EAGAIN")])
+}
+
+/// A tracer of a process and all its threads, attached; nothing if that is not allowed.
+pub(crate) fn trace(pid: i32, options: &[&str]) -> Option<Child> {
     let mut strace = Command::new("strace")
-        .args(["-f", "-qq", "-o", "/dev/null", "-e", &format!("trace={calls}")])
-        .args(["-e", &format!("inject={calls}:error=EAGAIN"), "-p", &pid.to_string()])
+        .args(["-f", "-qq", "-o", "/dev/null"])
+        .args(options)
+        .args(["-p", &pid.to_string()])
         .stdin(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
@@ -279,7 +243,7 @@ fn forks_fail(pid: i32) -> Option<Child> {
     }
 }
 
-fn is_there(tool: &str) -> bool {
+pub(crate) fn is_there(tool: &str) -> bool {
     let found = Command::new(tool).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     found.is_ok_and(|status| status.success())
 }
@@ -291,10 +255,10 @@ pub(crate) fn pass_over(why: &str) {
 }
 
 /// A small file system in memory, which only root can make.
-struct Disk(TempDir);
+pub(crate) struct Disk(TempDir);
 
 impl Disk {
-    fn mount(size: &str) -> Option<Disk> {
+    pub(crate) fn mount(size: &str) -> Option<Disk> {
         let disk = Disk(tempfile::Builder::new().prefix("moira-disk-").tempdir().unwrap());
         let mounted = disk.run("mount", &["-t", "tmpfs", "-o", &format!("size={size}"), "moira-test"]);
         if !mounted {
@@ -303,7 +267,7 @@ impl Disk {
         mounted.then_some(disk)
     }
 
-    fn path(&self) -> PathBuf {
+    pub(crate) fn path(&self) -> PathBuf {
         self.0.path().to_path_buf()
     }
 
@@ -312,7 +276,7 @@ impl Disk {
     }
 
     /// Takes all the room there is.
-    fn fill(&self) -> PathBuf {
+    pub(crate) fn fill(&self) -> PathBuf {
         let path = self.0.path().join("ballast");
         let mut file = fs::File::create(&path).unwrap();
         while file.write_all(&[1; 4096]).is_ok() {}

@@ -4,6 +4,7 @@
 mod api;
 mod browser;
 mod crash;
+mod disk;
 mod faults;
 mod files;
 mod http;

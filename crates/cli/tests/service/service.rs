@@ -31,6 +31,8 @@ pub(crate) struct Service {
     /// For `moira serve`.
     arguments: Vec<String>,
     program: PathBuf,
+    /// Where its log goes, if not to a file of the test.
+    log: Option<PathBuf>,
 }
 
 impl Service {
@@ -60,6 +62,7 @@ impl Service {
             prelude: None,
             arguments: Vec::new(),
             program: binary().into(),
+            log: None,
         }
     }
 
@@ -80,6 +83,10 @@ impl Service {
     /// An argument with which it is started from now on.
     pub(crate) fn with(&mut self, argument: &str) {
         self.arguments.push(argument.into());
+    }
+
+    pub(crate) fn log_to(&mut self, path: &Path) {
+        self.log = Some(path.into());
     }
 
     pub(crate) fn data_dir(&self) -> &Path {
@@ -107,7 +114,8 @@ impl Service {
     /// Starts it and does not wait for anything.
     pub(crate) fn spawn(&mut self) {
         assert!(self.child.is_none(), "it runs already");
-        let log = OpenOptions::new().create(true).append(true).open(self.log_path()).unwrap();
+        let place = self.log.clone().unwrap_or_else(|| self.log_path());
+        let log = OpenOptions::new().create(true).append(true).open(place).unwrap();
         self.child = Some(self.command(log).spawn().expect("the binary runs"));
     }
 

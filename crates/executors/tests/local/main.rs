@@ -2,5 +2,6 @@
 //! end is told once and nothing is left.
 
 mod bench;
+mod disk;
 mod resize;
 mod runs;

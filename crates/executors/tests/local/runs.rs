@@ -526,15 +526,32 @@ fn a_log_directory_that_disappears_does_not_disturb_the_job() {
     assert_eq!(bench.log(0), "after\n");
 }
 
-#[test]
-fn a_full_disk_delays_the_end_but_does_not_lose_it() {
-    let data = tempfile::tempdir().unwrap();
-    let Some(_disk) = SmallDisk::mount(data.path()) else { return say("no file system can be mounted") };
-    let mut bench = Bench::at(data, CpuLimit::None);
+/// A run whose log fills the disk, told to.
+fn fill_the_disk(bench: &mut Bench, before: impl FnOnce(&Bench)) {
     let go = bench.data.path().join("go");
     let script = format!("until [ -e {} ]; do sleep 0.05; done; head -c 3000000 /dev/zero; exit 6", go.display());
     bench.start(&gang(&script, 1));
+    before(bench);
     fs::write(go, "").unwrap();
+}
+
+#[test]
+fn the_end_of_a_run_is_told_on_a_full_disk() {
+    let data = tempfile::tempdir().unwrap();
+    let Some(_disk) = SmallDisk::mount(data.path()) else { return say("no file system can be mounted") };
+    let mut bench = Bench::at(data, CpuLimit::None);
+    fill_the_disk(&mut bench, |_| ());
+    assert_eq!(bench.ending().exit_code(), Some(6));
+}
+
+#[test]
+fn a_full_disk_without_room_set_aside_delays_the_end_but_does_not_lose_it() {
+    let data = tempfile::tempdir().unwrap();
+    let Some(_disk) = SmallDisk::mount(data.path()) else { return say("no file system can be mounted") };
+    let mut bench = Bench::at(data, CpuLimit::None);
+    fill_the_disk(&mut bench, |bench| {
+        (0..4).for_each(|number| fs::remove_file(bench.file(&format!("spare.{number}"))).unwrap());
+    });
     sleep(Duration::from_millis(1500));
     assert!(!bench.file("exit.json").exists() && bench.processes().is_empty());
     fs::remove_file(bench.file("logs/worker-0.log")).unwrap();

@@ -129,13 +129,16 @@ pub(crate) async fn healthz(State(door): State<Door>, Perhaps(caller): Perhaps) 
 #[utoipa::path(get, path = "/readyz", responses((status = 200, body = Health), (status = 503, body = Health)))]
 pub(crate) async fn readyz(State(door): State<Door>, Perhaps(caller): Perhaps) -> Response {
     let known = caller.is_some();
-    let trouble = door.service.replica.read().trouble.clone();
+    let shown = door.service.replica.read();
+    let (trouble, degraded) = (shown.trouble.clone(), shown.degraded.clone());
+    drop(shown);
     match trouble {
         Some(trouble) => answer(&door, known, false, "read_only", Some(trouble)),
         None if door.service.inbox.is_stuck() => {
             let message = format!("requests wait, and none was taken up for {} s", STUCK_AFTER.as_secs());
             answer(&door, known, false, "stuck", Some(message))
         }
+        None if degraded.is_some() && door.service.is_alive() => answer(&door, known, true, "degraded", degraded),
         None if door.service.is_alive() => answer(&door, known, true, "ok", door.service.lost.clone()),
         None => answer(&door, known, false, "dead", None),
     }

@@ -36,6 +36,8 @@ pub(crate) fn service(setup: &Setup, policy: &str) -> (Live, Book, ToldList) {
         environment: BTreeMap::new(),
         unheard: Vec::new(),
         forgetting: server::Forgetting::new(server::Retention::default()),
+        undone: server::Undone::default(),
+        doubt: None,
     };
     (live, book, told)
 }
@@ -61,6 +63,10 @@ impl Store for InMemory {
         let mut book = self.0.lock().unwrap();
         book.extend(texts.iter().map(|text| (at, serde_json::from_str(text).unwrap())));
         Ok(book.len() as u64)
+    }
+
+    fn reopen(&mut self) -> Result<u64, JournalError> {
+        Ok(self.0.lock().unwrap().len() as u64)
     }
 }
 

@@ -78,6 +78,9 @@ impl Ls {
                     render::clear_screen()?;
                 }
                 self.print(&page)?;
+                if !self.is_for_programs() {
+                    tell_trouble(client).await;
+                }
                 if !self.watch {
                     return Ok(());
                 }
@@ -198,6 +201,15 @@ fn progress(job: &JobView) -> String {
         (Some(fraction), _) => format!("{:.0}%", fraction * 100.0),
         (None, Some(steps)) => format!("{steps} steps"),
         (None, None) => "-".into(),
+    }
+}
+
+/// Says below the list if the service does not do all it should. That it cannot be asked is no reason not to list jobs.
+async fn tell_trouble(client: &Client) {
+    if let Ok(health) = client.ready().await
+        && health.status != "ok"
+    {
+        service::tell(&format!("{}: {}", health.status, health.message.unwrap_or_default()));
     }
 }
 

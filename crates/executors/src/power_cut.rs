@@ -1,0 +1,227 @@
+//! The life of a run, cut off after every single step that reaches the disk: whatever is left, the next service finds out
+//! what to make of it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use cluster::{Bytes, ClaimId, NodeId, Run, Span, Time};
+use disk::cut::{Remains, remains};
+use disk::tape::{self, Step};
+use perf::Tuning;
+
+use crate::process::{Identity, boot_id};
+use crate::roster::Outcome;
+use crate::run_dir::{RunDir, SupervisorNote};
+use crate::{
+    AcceleratorDraft, CpuLimit, Ending, Executor, Exit, LaunchOrder, Limits, Local, Machine, Program, ResizeOrder,
+    Sighting, Stage, Usage, WorkerPlace,
+};
+
+const RUN: Run = Run { claim: ClaimId(7), attempt: 1 };
+const GRACE: Span = Span::from_secs(3);
+
+/// What was done by a step: from then on it must be found again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Done {
+    Opened,
+    Launched,
+    Held,
+    Started,
+    Resized,
+    Stopped,
+    Ended,
+    Settled,
+}
+
+/// An executor whose supervisors do nothing as long as there is a directory: the test does what they would do.
+fn executor(data_dir: &Path) -> Local {
+    let machine = Machine::of(&[AcceleratorDraft::of("t4", 4)]).unwrap();
+    let idle = ["sh", "-c", "while [ -e $0 ]; do sleep 0.1; done"].map(Into::into).to_vec();
+    Local::unwatched(data_dir, machine, idle, CpuLimit::None).unwrap()
+}
+
+fn place(device: u8) -> WorkerPlace {
+    let (node, devices) = (NodeId(0), vec![device]);
+    WorkerPlace { node, role: 0, devices, share_thousandths: 1000, millicores: 0, memory: Bytes::ZERO }
+}
+
+fn order() -> LaunchOrder {
+    let program = Program {
+        command: vec!["true".into()],
+        workdir: "/".into(),
+        env: BTreeMap::new(),
+        account: None,
+        limits: Limits::default(),
+        notice: Span::ZERO,
+        job_name: "job".into(),
+        queue: "default".into(),
+    };
+    LaunchOrder {
+        run: RUN,
+        program: Arc::new(program),
+        workers: vec![place(0)],
+        env: BTreeMap::new(),
+        start_within: Span::from_secs(600),
+        restarts: 0,
+        tuning: Some(Tuning { local: 8, accumulations: 1 }),
+        origin: None,
+    }
+}
+
+fn ending() -> Ending {
+    let exits = vec![Exit { code: Some(0), signal: None }; 2];
+    Ending { started: true, told_to_stop: true, exits, ..Ending::default() }
+}
+
+/// The whole life, with the number of steps after which each part of it was done.
+fn life(data_dir: &Path) -> (Vec<(usize, Done)>, Vec<Step>) {
+    let dir = RunDir::of(data_dir, RUN);
+    tape::record(|| {
+        let mut done = Vec::new();
+        let mut now = |what| done.push((tape::position(), what));
+        let mut local = executor(data_dir);
+        now(Done::Opened);
+        local.launch(&order()).unwrap();
+        now(Done::Launched);
+        // From here on in the place of the supervisor.
+        let token = dir.assignment().unwrap().unwrap().token;
+        let _lock = dir.try_lock().unwrap().unwrap();
+        // It is sent signals, and may die of them.
+        let mut stand_in = Command::new("sleep").arg("60").spawn().unwrap();
+        let identity = Identity::of(stand_in.id() as i32).unwrap();
+        dir.write_supervisor(&SupervisorNote { identity, boot: boot_id(), token }).unwrap();
+        now(Done::Held);
+        dir.write_workers(&[identity]).unwrap();
+        dir.mark_started().unwrap();
+        dir.write_usage(&Usage::default()).unwrap();
+        now(Done::Started);
+        local.bookmark(RUN, 100).unwrap();
+        local.retune(RUN, Tuning { local: 16, accumulations: 1 }).unwrap();
+        let (until, within) = (Time::from_secs(100), Span::from_secs(60));
+        let workers = vec![place(0), place(1)];
+        local.resize(&ResizeOrder { run: RUN, workers, tuning: None, until, within }).unwrap();
+        let wish = dir.wish().unwrap().unwrap();
+        dir.write_call(&wish, None).unwrap();
+        dir.write_roster(&wish.roster).unwrap();
+        dir.write_outcome(&Outcome { gang: wish.roster.gang, withdrawn: None }).unwrap();
+        now(Done::Resized);
+        local.stop(RUN, GRACE).unwrap();
+        now(Done::Stopped);
+        dir.write_ending(&ending()).unwrap();
+        now(Done::Ended);
+        local.settle(RUN).unwrap();
+        now(Done::Settled);
+        stand_in.kill().and_then(|()| stand_in.wait()).unwrap();
+        done
+    })
+}
+
+#[test]
+fn after_a_cut_at_every_step_the_run_is_found_as_it_was_or_as_lost() {
+    let root = tempfile::tempdir().unwrap();
+    // What the executor calls it.
+    let data_dir = fs::canonicalize(root.path()).unwrap();
+    let (done, steps) = life(&data_dir);
+    assert!(steps.len() > 40, "it was recorded: {} steps", steps.len());
+    let mut cases = 0;
+    for cut in 0..=steps.len() {
+        let latest = done.iter().filter(|(at, _)| *at <= cut).map(|(_, what)| *what).max();
+        for left in remains(&data_dir, &steps[..cut]) {
+            check(cut, latest, left.replacing(&boot_id(), "another boot"));
+            cases += 1;
+        }
+    }
+    assert!(cases > 5 * steps.len(), "{cases}");
+}
+
+/// The machine has started again with this on its disk.
+fn check(cut: usize, done: Option<Done>, left: Remains) {
+    let case = format!("cut after step {cut} (last done: {done:?}), {}", left.how);
+    let root = tempfile::tempdir().unwrap();
+    left.lay_out(root.path()).unwrap();
+    let mut local = executor(root.path());
+    let seen = local.survey().unwrap_or_else(|error| panic!("{case}: {error}"));
+    assert!(seen.len() <= 1 && seen.iter().all(|seen| seen.run == RUN), "{case}: {seen:?}");
+    let stage = seen.into_iter().next().map(|seen| seen.stage);
+    match &stage {
+        // It was not launched, or is settled.
+        None => assert!(done < Some(Done::Launched) || done >= Some(Done::Ended), "{case}"),
+        // It can be launched again, since no supervisor ever had it.
+        Some(Stage::Starting) => assert!(done < Some(Done::Held), "{case}"),
+        Some(Stage::Running) => panic!("{case}: its supervisor went with the machine"),
+        Some(Stage::Ended(found)) if *found == ending() => assert!(done >= Some(Done::Stopped), "{case}"),
+        Some(Stage::Ended(found)) => {
+            assert_eq!(found.trouble.as_deref(), Some("its supervisor was lost"), "{case}");
+            assert!(done < Some(Done::Ended), "{case}: {found:?}");
+            assert!(done < Some(Done::Stopped) || found.told_to_stop, "{case}: {found:?}");
+        }
+    }
+    // An order that is given again begins nothing that has been: it only finishes a launch that was cut off.
+    local.launch(&order()).unwrap_or_else(|error| panic!("{case}: {error}"));
+    let dir = RunDir::of(&fs::canonicalize(root.path()).unwrap(), RUN);
+    match stage {
+        Some(Stage::Ended(_)) => {
+            local.last_words(RUN).unwrap_or_else(|error| panic!("{case}: {error}"));
+            local.settle(RUN).unwrap_or_else(|error| panic!("{case}: {error}"));
+            assert!(local.survey().unwrap().is_empty(), "{case}");
+        }
+        None if done >= Some(Done::Ended) => assert!(!dir.exists(), "{case}: it was settled"),
+        None | Some(_) => {
+            let assignment = dir.assignment().unwrap_or_else(|error| panic!("{case}: {error}"));
+            assert_eq!(assignment.map(|it| it.order), Some(order()), "{case}");
+            local.stop(RUN, Span::ZERO).unwrap_or_else(|error| panic!("{case}: {error}"));
+        }
+    }
+}
+
+#[test]
+fn a_launch_that_fails_at_any_step_leaves_nothing_and_succeeds_later() {
+    let steps = {
+        let root = tempfile::tempdir().unwrap();
+        let mut local = executor(root.path());
+        tape::record(|| local.launch(&order()).unwrap()).1.len()
+    };
+    assert!(steps > 10, "{steps}");
+    for failing in 0..steps {
+        for kind in [ErrorKind::StorageFull, ErrorKind::ReadOnlyFilesystem, ErrorKind::Other] {
+            let root = tempfile::tempdir().unwrap();
+            let mut local = executor(root.path());
+            let launched = tape::fail(failing, kind, || local.launch(&order()));
+            let dir = RunDir::of(root.path(), RUN);
+            // Only the last sync can fail with the run in place.
+            assert!(launched.is_err(), "step {failing}: {kind:?}");
+            assert_eq!(dir.exists(), dir.has_assignment(), "step {failing}: {kind:?}");
+            local.launch(&order()).unwrap();
+            assert_eq!(local.survey().unwrap(), [Sighting { run: RUN, stage: Stage::Starting }], "step {failing}");
+        }
+    }
+}
+
+#[test]
+fn a_damaged_directory_ends_one_run_and_leaves_the_others_alone() {
+    for name in ["run.json", "supervisor.json", "wish.json", "gang.json", "outcome.json"] {
+        for torn in ["", "{", "\0\0\0\0"] {
+            let root = tempfile::tempdir().unwrap();
+            let mut local = executor(root.path());
+            let other = Run { claim: ClaimId(8), attempt: 1 };
+            local.launch(&order()).unwrap();
+            local.launch(&LaunchOrder { run: other, ..order() }).unwrap();
+            let dir = RunDir::of(root.path(), RUN);
+            fs::write(dir.file(name), torn).unwrap();
+            let seen = local.survey().unwrap();
+            assert_eq!(seen.iter().map(|seen| seen.run).collect::<Vec<_>>(), [RUN, other]);
+            assert_eq!(seen[1].stage, Stage::Starting);
+            let Stage::Ended(ending) = &seen[0].stage else { panic!("{name} {torn:?}: {:?}", seen[0].stage) };
+            let trouble = ending.trouble.as_deref().unwrap_or_default();
+            assert!(trouble.starts_with("its files are damaged: ") && trouble.ends_with(name), "{trouble}");
+            assert_eq!((ending.exit_code(), ending.started), (None, false));
+            local.launch(&order()).unwrap();
+            local.settle(RUN).unwrap();
+            assert!(root.path().join("done/7.1").join(name).exists(), "its directory is put aside");
+        }
+    }
+}
