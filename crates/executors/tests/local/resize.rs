@@ -165,7 +165,7 @@ fn a_newcomer_that_dies_is_no_harm_to_those_who_train() {
 #[test]
 fn a_resize_that_nobody_agrees_to_is_withdrawn_and_its_newcomers_go() {
     let mut training = Training::start(&[2], "newcomer hangs");
-    training.order(&[2, 3], Span::from_millis(300));
+    training.order(&[2, 3], Span::from_secs(3));
     let newcomer = training.pid(1);
     assert_eq!(training.outcome().unwrap_err(), "the workers did not agree to it in time");
     assert!(!lives(&newcomer) && lives(&training.pid(0)));
