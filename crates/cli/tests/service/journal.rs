@@ -2,6 +2,7 @@
 //! restored, one that holds what belongs to another.
 
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -117,7 +118,12 @@ fn a_supervisor_of_the_version_before_understands_what_this_one_writes() {
     fs::create_dir_all(run.join("logs")).unwrap();
     fs::create_dir(run.join("gang")).unwrap();
     fs::write(run.join("progress.jsonl"), "").unwrap();
-    fs::copy(service.data_dir().join("done/0.1/run.json"), run.join("run.json")).unwrap();
+    let written = fs::read_to_string(service.data_dir().join("done/0.1/run.json")).unwrap();
+    let mut order: Value = serde_json::from_str(&written).unwrap();
+    // A supervisor and its workers are of one version: the words that start them belong to the binary.
+    let words = [old.as_os_str().as_bytes(), b"supervise"];
+    order["supervisor"] = words.iter().map(|word| json!({ "Unix": word })).collect();
+    fs::write(run.join("run.json"), order.to_string()).unwrap();
     let supervised = Command::new(old).arg("supervise").arg(&run).status().unwrap();
     assert!(supervised.success());
     let ending: Value = serde_json::from_str(&fs::read_to_string(run.join("exit.json")).unwrap()).unwrap();
