@@ -72,8 +72,12 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
     type Rejection = Failure;
 
     async fn from_request(request: Request, state: &S) -> Result<Body<T>, Failure> {
-        let text = text_of(request, state).await?;
-        api::read(&text.0, text.1).map(Body).map_err(Failure)
+        let (text, format) = text_of(request, state).await?;
+        // A list would be taken for the fields in their order, and an empty one for all their defaults.
+        if text.trim_start().starts_with(['[', '-']) {
+            return Err(Failure(Problem::malformed("expected an object with named fields, found a list or a number")));
+        }
+        api::read(&text, format).map(Body).map_err(Failure)
     }
 }
 
