@@ -279,7 +279,6 @@ fn revoking_a_token_ends_what_goes_on_by_it() {
     while stream.read(&mut buffer).is_ok_and(|count| count > 0) {
         assert!(begun.elapsed() < PATIENCE, "the stream goes on");
     }
-    assert!(begun.elapsed() < Duration::from_secs(5) || std::env::var_os("CI").is_some());
 }
 
 /// Everything that Ann's job is made of, and everything that could tell Bob of it.
