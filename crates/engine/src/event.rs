@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use cluster::{ClaimId, Cluster, Devices, GpuKind, JobSpec, KindDraft, NodeDraft, NodeId, QueueTree, Run, Time};
+use cluster::{ClaimId, Cluster, Devices, GpuKind, JobSpec, KindDraft, NodeDraft, NodeId, QueueTree, Run, Span, Time};
 use perf::{Speed, StepReport, StepTime};
 use plan::{Availability, FailureCause, Fault, Outcome, Plan};
 use serde::{Deserialize, Serialize};
@@ -103,6 +103,12 @@ pub enum Event {
     /// It was told to change its workers, and everything is as it was.
     RunNotResized {
         run: Run,
+    },
+    /// It has ended, and lasted this long by the clock of whoever watched over it: it is charged for that. What the end
+    /// means follows.
+    RunTimed {
+        run: Run,
+        ran: Span,
     },
     /// It stopped as it was told, with its state saved after so many iterations.
     RunStopped {

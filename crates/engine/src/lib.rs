@@ -456,6 +456,36 @@ mod tests {
         assert_eq!(bench.phase(0), &Phase::Ended { at: Time::from_secs(6), outcome: Outcome::Cancelled });
     }
 
+    fn limited(secs: u64) -> JobDraft {
+        JobDraft { limit: Some(Span::from_secs(secs)), ..job("a") }
+    }
+
+    #[test]
+    fn a_run_is_charged_for_what_was_measured_and_not_until_its_end_was_heard_of() {
+        let mut bench = Bench::new("1x4", newest_takes_all);
+        bench.submit(0, limited(100));
+        bench.report(1, Event::RunStarted { run: run(0, 1) });
+        let timed = Event::RunTimed { run: run(0, 1), ran: Span::from_secs(30) };
+        let failed = Event::RunFailed { run: run(0, 1), why: FailureCause::Mishap, done: 0 };
+        bench.handle(90, vec![Input::Report(timed), Input::Report(failed)]);
+        assert_eq!(bench.claim(0).attained(Time::from_secs(90)), cluster::GpuTime::from_gpu_secs(120));
+        assert!(matches!(bench.phase(0), Phase::Starting { .. }), "launched again");
+        assert_eq!(bench.engine.next_wakeup(), Some(Time::from_secs(90 + 70)), "what is left of its limit");
+    }
+
+    #[test]
+    fn a_run_that_stopped_at_its_limit_before_we_noticed_has_timed_out() {
+        let mut bench = Bench::new("1x4", newest_takes_all);
+        bench.submit(0, limited(100));
+        bench.report(1, Event::RunStarted { run: run(0, 1) });
+        let stopped = Event::RunStopped { run: run(0, 1), done: 7 };
+        assert_eq!(bench.report(98, stopped.clone()), [], "nobody told it to stop");
+        let limit = Event::LimitReached { claim: ClaimId(0) };
+        bench.handle(99, vec![Input::Report(limit), Input::Report(stopped)]);
+        assert_eq!(bench.phase(0), &Phase::Ended { at: Time::from_secs(99), outcome: Outcome::TimedOut });
+        assert_eq!(bench.claim(0).progress.crashes, 0);
+    }
+
     #[test]
     fn a_job_whose_dependency_fails_never_starts() {
         let mut bench = Bench::new("1x4", newest_takes_all);

@@ -151,10 +151,16 @@ impl State {
                 matches!(current(run), Some(Phase::Running { .. } | Phase::Stopping { .. }))
             }
             Event::RunResized { run } | Event::RunNotResized { run } => resizing(run),
-            Event::RunStopped { run, .. } => matches!(current(run), Some(Phase::Stopping { .. })),
-            Event::RunFinished { run } | Event::RunFailed { run, .. } => current(run).is_some_and(|phase| {
-                matches!(phase, Phase::Starting { .. } | Phase::Running { .. } | Phase::Stopping { .. })
+            // A run that has reached its limit stops without having been told to by us.
+            Event::RunStopped { run, .. } => current(run).is_some_and(|phase| match phase {
+                Phase::Stopping { .. } => true,
+                Phase::Starting { .. } | Phase::Running { .. } => self.books().claim(run.claim).leaves_as.is_some(),
+                Phase::Waiting | Phase::Ended { .. } => false,
             }),
+            Event::RunFinished { run } | Event::RunFailed { run, .. } | Event::RunTimed { run, .. } => current(run)
+                .is_some_and(|phase| {
+                    matches!(phase, Phase::Starting { .. } | Phase::Running { .. } | Phase::Stopping { .. })
+                }),
             Event::NodeChanged { node, .. } => (node.0 as usize) < self.books().cluster.node_count(),
             _ => true,
         }
@@ -322,6 +328,7 @@ impl Core {
             }
             Event::RunResized { run } => self.resized(now, *run),
             Event::RunNotResized { run } => self.not_resized(now, *run),
+            Event::RunTimed { run, ran } => self.books.progress_mut(run.claim).charge_run(now, *ran),
             Event::RunStopped { run, done } => {
                 let progress = self.books.progress_mut(run.claim);
                 (progress.done, progress.reported) = (*done, now);

@@ -1,6 +1,7 @@
 //! How a run came to its end, and what it used on the way. Facts only: whether an end is a failure, a preemption or a
 //! success is for the engine to say.
 
+use cluster::Span;
 use serde::{Deserialize, Serialize};
 
 /// The end of a run, as its supervisor saw it.
@@ -19,6 +20,13 @@ pub struct Ending {
     /// Its workers agreed to change and did not go on: that is the trouble, and nobody's fault but theirs.
     #[serde(default)]
     pub hung: bool,
+    /// It was told to stop by its supervisor, since it had lasted as long as it may.
+    #[serde(default)]
+    pub limit_reached: bool,
+    /// How long it lasted by the clock of its boot, from the start of the first worker to the end of the last; of a run
+    /// that was lost with its machine, up to its last sign of life. None if nobody measured it.
+    #[serde(default)]
+    pub ran: Option<Span>,
     pub usage: Usage,
 }
 

@@ -232,6 +232,7 @@ mod tests {
             restarts: 3,
             tuning: None,
             origin: None,
+            limit: None,
         };
         let service = variables([
             ("PATH", "/bin".into()),

@@ -22,6 +22,7 @@ use crate::logs::Pump;
 use crate::process::Identity;
 use crate::roster::{Member, Roster};
 use crate::run_dir::{RunDir, name_of};
+use crate::stopwatch::Stopwatch;
 use crate::usage::Sampler;
 use crate::worker::{CANNOT_RUN, StartFailure};
 use crate::{Ending, Enforcement, ExecutorError, Exit, news};
@@ -84,6 +85,7 @@ struct Gang<'a> {
     are_workers_noted: bool,
     winding: Option<Winding>,
     ending: Ending,
+    since_start: Stopwatch,
     sampler: Sampler,
     looked_around: Instant,
     usage_written: Instant,
@@ -128,6 +130,7 @@ impl<'a> Gang<'a> {
             are_workers_noted: true,
             winding: None,
             ending: Ending::default(),
+            since_start: Stopwatch::start(),
             sampler: Sampler::new(own_pid(), &assignment.gpus, now),
             looked_around: now,
             usage_written: now,
@@ -216,6 +219,9 @@ impl<'a> Gang<'a> {
         if self.living().any(|worker| worker.departure.is_some()) {
             next = next.min(now + LOOK_WHO_LEFT);
         }
+        if let Some(left) = self.time_left() {
+            next = next.min(now + duration(left));
+        }
         match &self.winding {
             Some(winding) if !winding.was_terminated => next = next.min(winding.terminate_at),
             Some(winding) if !winding.was_killed => next = next.min(winding.kill_at),
@@ -234,6 +240,7 @@ impl<'a> Gang<'a> {
         self.step_resize(now);
         self.take_note(ended);
         self.hear_stop(bell, now);
+        self.keep_limit(now);
         self.judge_ends(now);
         self.step_winding(now);
         if self.winding.is_none() {
@@ -366,7 +373,27 @@ impl<'a> Gang<'a> {
             None
         });
         let graces = [note.map(|note| note.grace), bell.was_terminated().then_some(SHUTDOWN_GRACE)];
-        let Some(grace) = graces.into_iter().flatten().min() else { return };
+        if let Some(grace) = graces.into_iter().flatten().min() {
+            self.tell_to_stop(grace, now);
+        }
+    }
+
+    /// How long the run may still last. One that ends anyway is given the time it takes.
+    fn time_left(&self) -> Option<Span> {
+        let limit = self.assignment.order.limit.filter(|_| self.winding.is_none())?;
+        Some(limit.remaining.saturating_sub(self.since_start.elapsed()))
+    }
+
+    /// The service keeps limits too, but it may be away.
+    fn keep_limit(&mut self, now: Instant) {
+        let Some(limit) = self.assignment.order.limit else { return };
+        if self.time_left().is_some_and(Span::is_zero) {
+            self.ending.limit_reached = true;
+            self.tell_to_stop(limit.grace, now);
+        }
+    }
+
+    fn tell_to_stop(&mut self, grace: Span, now: Instant) {
         if !self.ending.told_to_stop {
             self.ending.told_to_stop = true;
             if !grace.is_zero() {
@@ -419,7 +446,7 @@ impl<'a> Gang<'a> {
         self.ending.usage = self.sampler.sample(now);
         if now >= self.usage_written + USAGE_WRITTEN_EVERY {
             self.usage_written = now;
-            warn_if_failed(self.dir.write_usage(&self.ending.usage));
+            warn_if_failed(self.dir.write_usage(&self.ending.usage, self.since_start.elapsed()));
         }
     }
 
@@ -444,6 +471,7 @@ impl<'a> Gang<'a> {
             tracing::warn!(run = %self.assignment.run, "some process cannot be killed yet");
         }
         reap();
+        self.ending.ran = Some(self.since_start.elapsed());
         self.workers.iter().for_each(|worker| worker.log.finish(LOG_PATIENCE));
         groups.iter().for_each(Group::remove);
         self.ending.usage = self.sampler.sample(Instant::now());

@@ -42,6 +42,7 @@ mod roster;
 mod run_dir;
 mod settled;
 mod signs;
+mod stopwatch;
 mod supervisor;
 mod theirs;
 mod usage;
@@ -57,7 +58,9 @@ pub use log_pieces::{LogPiece, log_pieces};
 pub use machine::{AcceleratorDraft, Machine};
 pub use origin::{KnownJob, Origin, Seen, set_aside_foreign};
 pub use private::{PRIVATE_DIR, PRIVATE_FILE, keep_files_private, make_dir, passage, tighten};
+pub use process::boot_id;
 pub use settled::{Settled, SettledRun};
+pub use stopwatch::since_boot;
 pub use supervisor::supervise;
 pub use worker::become_worker;
 pub use workers::workers_of;
@@ -153,6 +156,18 @@ pub struct LaunchOrder {
     /// What the directories of the run and of its checkpoints say they belong to.
     #[serde(default)]
     pub origin: Option<Origin>,
+    /// How long it may last, whether or not the service is there to stop it; none is for ever.
+    #[serde(default)]
+    pub limit: Option<TimeLimit>,
+}
+
+/// How long a run may last, and how it is then stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TimeLimit {
+    /// What earlier runs of the job have left of it.
+    pub remaining: Span,
+    /// How long it has to save its state.
+    pub grace: Span,
 }
 
 /// One resize in place, complete.

@@ -42,7 +42,8 @@ pub(crate) fn end_if_lost(dir: &RunDir, seen: &[Identity]) -> Result<bool, Execu
     // It may have written down the end between our looking for it and its going.
     let Some(assignment) = dir.assignment()?.filter(|_| !dir.has_ended()) else { return Ok(false) };
     let groups = groups_of(dir, &assignment)?;
-    if note.boot == boot_id() {
+    let of_this_boot = note.boot == boot_id();
+    if of_this_boot {
         let (owner, marks, leaders) = (assignment.owner(), [assignment.mark()], dir.workers()?);
         let kin = Kin { supervisor: None, owner, marks: &marks, leaders: &leaders, seen, groups: &groups };
         if !kin.sweep(PATIENCE, || ()) {
@@ -50,12 +51,17 @@ pub(crate) fn end_if_lost(dir: &RunDir, seen: &[Identity]) -> Result<bool, Execu
         }
         groups.iter().for_each(Group::remove);
     }
+    // Workers that outlived their supervisor held their devices until now. With the machine all of them have gone.
+    let ran = if of_this_boot { None } else { dir.ran()? };
+    let limit = assignment.order.limit;
     dir.write_ending(&Ending {
         started: dir.has_started(),
         told_to_stop: dir.stop_note()?.is_some(),
         exits: vec![Exit::default(); dir.roster(&assignment)?.members.len()],
         failed_first: None,
         hung: false,
+        limit_reached: ran.zip(limit).is_some_and(|(ran, limit)| ran >= limit.remaining),
+        ran,
         trouble: Some("its supervisor was lost".into()),
         usage: dir.usage()?.unwrap_or_default(),
     })?;

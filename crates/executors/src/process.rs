@@ -137,7 +137,7 @@ pub(crate) fn descendants(all: &[Process], roots: &BTreeSet<i32>) -> BTreeSet<i3
 }
 
 /// Differs after every boot of the machine.
-pub(crate) fn boot_id() -> String {
+pub fn boot_id() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_string()
 }
 

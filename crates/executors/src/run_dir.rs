@@ -52,6 +52,15 @@ pub(crate) struct SupervisorNote {
     pub(crate) token: String,
 }
 
+/// What a run has used so far and how long it has lasted: the latest sign of life of its supervisor.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+struct SignOfLife {
+    #[serde(flatten)]
+    usage: Usage,
+    #[serde(default)]
+    ran: Option<Span>,
+}
+
 /// The wish that a run should end.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(crate) struct StopNote {
@@ -270,8 +279,13 @@ impl RunDir {
         read_if_whole(&self.file("usage.json"))
     }
 
-    pub(crate) fn write_usage(&self, usage: &Usage) -> Result<(), ExecutorError> {
-        write(&self.file("usage.json"), usage)
+    /// How long the run had lasted when its supervisor last said so.
+    pub(crate) fn ran(&self) -> Result<Option<Span>, ExecutorError> {
+        Ok(read::<SignOfLife>(&self.file("usage.json"))?.and_then(|sign| sign.ran))
+    }
+
+    pub(crate) fn write_usage(&self, usage: &Usage, ran: Span) -> Result<(), ExecutorError> {
+        write(&self.file("usage.json"), &SignOfLife { usage: *usage, ran: Some(ran) })
     }
 
     /// What the job reports.

@@ -102,6 +102,9 @@ pub struct Progress {
     pub waiting_since: Time,
     attained: GpuTime,
     executed: Span,
+    /// What of that was before its present run.
+    #[serde(default)]
+    executed_before: Span,
     charged_at: Time,
     /// What it holds since then; `None` when it holds nothing.
     holding: Option<Gpus>,
@@ -213,6 +216,7 @@ impl Progress {
             waiting_since: now,
             attained: GpuTime::ZERO,
             executed: Span::ZERO,
+            executed_before: Span::ZERO,
             charged_at: now,
             holding: None,
         }
@@ -239,10 +243,22 @@ impl Progress {
         self.attained = self.attained(now);
         self.executed = self.executed(now);
         self.charged_at = now;
+        if self.holding.is_none() && gpus.is_some() {
+            self.executed_before = self.executed;
+        }
         if self.holding.is_some() && gpus.is_none() {
             self.waiting_since = now;
         }
         self.holding = gpus;
+    }
+
+    /// Its present run lasted this long, as was measured where it ran: that is charged, and not the time until somebody
+    /// heard of its end.
+    pub fn charge_run(&mut self, now: Time, ran: Span) {
+        let uncharged = (self.executed_before + ran).saturating_sub(self.executed);
+        self.attained += self.holding() * uncharged;
+        self.executed += uncharged;
+        self.charged_at = now;
     }
 
     /// Sets what was attained, for scenarios that begin in the middle of a history.
@@ -534,5 +550,23 @@ mod tests {
         assert_eq!(progress.attained(Time::from_secs(99)), GpuTime::from_gpu_secs(20));
         assert_eq!(progress.executed(Time::from_secs(99)), Span::from_secs(10));
         assert_eq!(progress.waiting_since, Time::from_secs(20));
+    }
+
+    #[test]
+    fn a_run_that_was_measured_is_charged_for_what_was_measured() {
+        let mut progress = Progress::new(Time::ZERO);
+        let mut run = |from: u64, resized: u64, ran: u64, heard: u64| {
+            progress.hold(Time::from_secs(from), Some(Gpus::whole(1)));
+            progress.hold(Time::from_secs(resized), Some(Gpus::whole(3)));
+            progress.charge_run(Time::from_secs(heard), Span::from_secs(ran));
+            progress.hold(Time::from_secs(heard), None);
+            (
+                progress.executed(Time::from_secs(999)).as_secs_f64(),
+                progress.attained(Time::from_secs(999)).as_gpu_secs(),
+            )
+        };
+        assert_eq!(run(10, 14, 6, 500), (6.0, 4.0 + 2.0 * 3.0), "whoever hears of the end late charges no more");
+        assert_eq!(run(600, 604, 20, 610), (26.0, 10.0 + 4.0 + 16.0 * 3.0), "nor less, if its own time stood still");
+        assert_eq!(run(700, 709, 5, 710), (35.0, 62.0 + 9.0), "what is charged already stays so");
     }
 }

@@ -118,6 +118,8 @@ impl Fold {
                 let more = self.change_hold(*run, |hold| hold.resize(allotment));
                 self.usage.take(&more);
             }
+            // Reports are about the time in which devices were held, whoever is charged for it.
+            Event::RunTimed { .. } => {}
             Event::RunResized { run } => {
                 let less = self.change_hold(*run, Hold::resized);
                 self.usage.give(&less);

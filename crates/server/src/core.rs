@@ -305,8 +305,9 @@ impl Core {
         let nobody_seen = ending.exits.iter().all(|exit| exit.as_code().is_none());
         let lost = code.is_none() && (ending.started || nobody_seen);
         let verdict = match code {
-            _ if lost && !ending.hung => failed(FailureCause::Mishap),
             Some(0) => Event::RunFinished { run },
+            _ if ending.limit_reached => Event::RunStopped { run, done: claim.progress.done.max(saved) },
+            _ if lost && !ending.hung => failed(FailureCause::Mishap),
             // A job that is told to stop may save its state first, so what it last reported counts.
             _ if ending.told_to_stop && matches!(claim.phase, Phase::Stopping { .. }) => {
                 Event::RunStopped { run, done: claim.progress.done.max(saved) }
@@ -318,8 +319,12 @@ impl Core {
             _ => failed(FailureCause::Crash),
         };
         // Short runs are over before anyone has heard that they began.
-        let began = starting && ending.started;
-        began.then_some(Event::RunStarted { run }).into_iter().chain([verdict]).collect()
+        let began = (starting && ending.started).then_some(Event::RunStarted { run });
+        let timed = ending.ran.map(|ran| Event::RunTimed { run, ran });
+        // Its supervisor may keep the limit before we have noticed that it is reached.
+        let overdue = ending.limit_reached && claim.leaves_as.is_none();
+        let overdue = overdue.then_some(Event::LimitReached { claim: run.claim });
+        [began, timed, overdue, Some(verdict)].into_iter().flatten().collect()
     }
 
     fn reported(&mut self, now: Time, run: Run, mut report: ProgressReport, step: &mut Step, inputs: &mut Vec<Input>) {
@@ -770,6 +775,40 @@ mod tests {
         assert_eq!(core.verdict(run, &hung), [Event::RunFailed { run, why: FailureCause::Crash, done: 0 }]);
         let lost = Ending { hung: false, ..hung };
         assert_eq!(core.verdict(run, &lost), [Event::RunFailed { run, why: FailureCause::Mishap, done: 0 }]);
+    }
+
+    #[test]
+    fn a_run_that_its_supervisor_stopped_at_the_limit_has_timed_out_however_it_ended() {
+        let (core, run) = running();
+        let limit = Event::LimitReached { claim: run.claim };
+        let timed = Event::RunTimed { run, ran: Span::from_secs(9) };
+        let stopped = Exit { code: Some(143), signal: None };
+        let ending = Ending {
+            started: true,
+            told_to_stop: true,
+            limit_reached: true,
+            exits: vec![stopped],
+            failed_first: Some(0),
+            ran: Some(Span::from_secs(9)),
+            ..Ending::default()
+        };
+        let told = Event::RunStopped { run, done: 0 };
+        assert_eq!(core.verdict(run, &ending), [timed.clone(), limit.clone(), told.clone()]);
+        let lost = Ending { exits: vec![Exit::default()], failed_first: None, ..ending.clone() };
+        assert_eq!(core.verdict(run, &lost), [timed.clone(), limit.clone(), told], "as is one that was lost then");
+        let well = Ending { exits: vec![Exit { code: Some(0), signal: None }], failed_first: None, ..ending };
+        assert_eq!(core.verdict(run, &well), [timed, limit, Event::RunFinished { run }]);
+    }
+
+    #[test]
+    fn an_end_that_was_written_down_before_ends_had_times_means_what_it_meant() {
+        let (core, run) = running();
+        let text = r#"{"started":true,"told_to_stop":true,"exits":[{"code":143,"signal":null}],
+            "failed_first":0,"trouble":null,
+            "usage":{"cpu_seconds":1.0,"memory_bytes":1,"gpu_percent":null,"gpu_memory_bytes":null}}"#;
+        let ending: Ending = serde_json::from_str(text).unwrap();
+        assert_eq!((ending.ran, ending.limit_reached), (None, false));
+        assert_eq!(core.verdict(run, &ending), [Event::RunFailed { run, why: FailureCause::Mishap, done: 0 }]);
     }
 
     /// What a restart costs the job, as was measured.

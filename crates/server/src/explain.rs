@@ -17,7 +17,7 @@ pub fn explain(shown: &Shown, id: JobId, now: Time) -> Result<Explanation, api::
     let history = job.map_or(&[][..], |job| job.history.as_slice());
     let lines = history.iter().filter_map(|happening| {
         Some(HistoryLine {
-            at: moment(happening.at),
+            at: moment(shown, happening.at),
             text: views::happening(shown, &happening.what)?,
             decision: (happening.decision > 0).then_some(happening.decision),
         })

@@ -11,9 +11,11 @@ use journal::Identity;
 use serde::{Deserialize, Serialize};
 
 use crate::access::Token;
+use crate::clock::ClockFound;
 
-/// The number of the format of facts and snapshots. Format 1 had no number, no identity and no gaps between jobs.
-pub(crate) const FORMAT: u32 = 2;
+/// The number of the format of facts and snapshots. Format 1 had no number, no identity and no gaps between jobs; format 2
+/// said nothing of clocks and of how long runs lasted.
+pub(crate) const FORMAT: u32 = 3;
 
 /// One entry of the journal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -55,6 +57,8 @@ pub enum Fact {
         id: u32,
         unix_ms: u64,
     },
+    /// The wall clock is not where it was, or the machine was restarted. Entries themselves carry engine time.
+    Clock(ClockFound),
 }
 
 /// A change that somebody asked for and that was made.

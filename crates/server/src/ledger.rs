@@ -13,6 +13,7 @@ use plan::{FailureCause, Note, Outcome};
 use serde::{Deserialize, Serialize};
 
 use crate::access::Token;
+use crate::clock::Timeline;
 use crate::fact::{Acceptance, Fact};
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -40,6 +41,8 @@ pub struct Ledger {
     passed_over: Vec<(u32, u32)>,
     /// Which data directory this is.
     identity: Option<Identity>,
+    #[serde(default)]
+    timeline: Timeline,
 }
 
 /// What was submitted at once, and the jobs it became.
@@ -125,6 +128,11 @@ const LONGEST_HISTORY: usize = 40;
 impl Ledger {
     pub fn decisions(&self) -> u64 {
         self.decisions
+    }
+
+    /// What the wall clock said at each moment.
+    pub fn timeline(&self) -> &Timeline {
+        &self.timeline
     }
 
     /// The number of the next job.
@@ -241,6 +249,7 @@ impl Ledger {
                 }
             }
             Fact::Identified { identity } => self.identity = Some(*identity),
+            Fact::Clock(found) => self.timeline.apply(now, found),
             Fact::Core(event) => self.observe(now, event, cluster),
             Fact::Did { .. } => {}
             Fact::TokenMade { token, .. } => {
@@ -374,6 +383,7 @@ impl Ledger {
             | Event::NodeChanged { .. }
             | Event::ClaimRested { .. }
             | Event::RunProgressed { .. }
+            | Event::RunTimed { .. }
             // Why is a fact of its own.
             | Event::RunNotResized { .. }
             | Event::Refitted { .. }

@@ -23,7 +23,7 @@ mod settings;
 mod store;
 pub mod views;
 
-pub use clock::Clock;
+pub use clock::{Clock, ClockFound, Reading, Timeline};
 pub use data_dir::journal_path;
 pub use error::ServerError;
 pub use explain::explain;

@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 use api::Problem;
 use cluster::{Devices, NodeId, Run, Span, Time};
 use engine::{Command, Engine, Event, Request, Settings};
-use executors::{Ending, Executor, ExecutorError, LaunchOrder, News, ResizeOrder, Sighting, Stage, workers_of};
+use executors::{Ending, Executor, ExecutorError, LaunchOrder, News, ResizeOrder, Sighting, Stage, TimeLimit, workers_of};
 use journal::JournalError;
 use plan::{Availability, Phase};
 use policies::PolicyConfig;
 use tokio::sync::oneshot;
 
-use crate::clock::Clock;
+use crate::clock::{Clock, Reading};
 use crate::core::{Ask, Core, Reply, Step};
 use crate::error::ServerError;
 use crate::fact::{Caller, Fact};
@@ -87,6 +87,8 @@ pub struct Messages {
 const MOST_WAITING: usize = 20_000;
 /// So many are taken as one batch.
 const LARGEST_BATCH: usize = 4096;
+/// How often it is looked whether the wall clock was set, if nothing else happens.
+const LOOK_AT_CLOCK: Duration = Duration::from_secs(10);
 /// How long after a failed append the next one is tried.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
 
@@ -225,6 +227,7 @@ impl Live {
                 self.look_at_room();
                 tried_again = Instant::now();
             }
+            self.look_at_clock(clock.now(), Reading::take())?;
             self.turn(clock.now(), calls, news)?;
             self.compact(leave);
             inbox.pulse.turned(taken, Instant::now());
@@ -249,8 +252,29 @@ impl Live {
             return Duration::ZERO;
         }
         let is_well = self.undone.is_empty() && !self.store.is_short() && !self.store.is_compacting();
-        let longest = if is_well { Duration::from_secs(3600) } else { TRY_AGAIN };
+        let longest = if is_well { LOOK_AT_CLOCK } else { TRY_AGAIN };
         self.core.engine.next_wakeup().map_or(longest, |due| clock.until(due).min(longest))
+    }
+
+    /// Puts on record if the wall clock was set. It is of no account for anything but what is shown, so it need not be on
+    /// record at once if the disk is full.
+    fn look_at_clock(&mut self, now: Time, reading: Reading) -> Result<(), ServerError> {
+        let now = now.max(self.core.engine.state().now());
+        let Some(found) = self.core.ledger.timeline().compare(now, reading) else { return Ok(()) };
+        let fact = Fact::Clock(found.clone());
+        match self.store.append(now, &[text_of(&fact)]) {
+            Ok(last) => {
+                found.say();
+                self.core.ledger.apply(now, &fact, &self.core.engine.state().books().cluster);
+                self.show(now, vec![fact], last);
+                Ok(())
+            }
+            Err(error @ JournalError::MustReopen { .. }) => Err(error.into()),
+            Err(error) => {
+                tracing::warn!(%error, "that the machine's clock was set is not on record yet");
+                Ok(())
+            }
+        }
     }
 
     /// One batch: decide, journal, show, answer, act.
@@ -529,7 +553,16 @@ impl Live {
             restarts: run.attempt - 1,
             tuning,
             origin: self.core.origin(run.claim),
+            limit: self.limit_of(run),
         }
+    }
+
+    /// What is left of the time the job may hold devices.
+    fn limit_of(&self, run: Run) -> Option<TimeLimit> {
+        let state = self.core.engine.state();
+        let claim = state.books().claim(run.claim);
+        let remaining = claim.spec.limit?.saturating_sub(claim.progress.executed(state.now()));
+        Some(TimeLimit { remaining, grace: self.grace_of(run, self.settings.grace) })
     }
 
     fn resize_order(

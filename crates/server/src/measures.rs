@@ -87,6 +87,7 @@ impl Measures {
             | Fact::Identified { .. }
             | Fact::NotResized { .. }
             | Fact::Ended { .. }
+            | Fact::Clock(_)
             | Fact::Did { .. }
             | Fact::TokenMade { .. }
             | Fact::TokenRevoked { .. } => return,

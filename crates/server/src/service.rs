@@ -14,7 +14,7 @@ use executors::{KnownJob, Local, Origin, set_aside_foreign};
 use journal::{Entry, Journal, JournalError, Reader};
 use policies::PolicyConfig;
 
-use crate::clock::Clock;
+use crate::clock::{Clock, Reading, Timeline};
 use crate::core::Core;
 use crate::data_dir::make_data_dir;
 use crate::error::ServerError;
@@ -53,7 +53,11 @@ impl Service {
         make_data_dir(&data_dir)?;
         let opening = Opening::of(&data_dir, accept_loss)?;
         let draft = config.draft(&machine);
-        let clock = Clock::after(opening.past.as_ref().map_or(Time::ZERO, |past| past.state.now()));
+        let reading = Reading::take();
+        let clock = opening.past.as_ref().map_or_else(
+            || Clock::resume(Time::ZERO, &Timeline::default(), &reading),
+            |past| Clock::resume(past.state.now(), past.ledger.timeline(), &reading),
+        );
         let now = clock.now();
         let Opening { mut journal, past, first_free, adopt, lost } = opening;
         let mut core = match past {
@@ -65,6 +69,7 @@ impl Service {
             tracing::warn!(path = %aside.display(), "this belongs to another job or data directory: it was moved aside");
         }
         settle_numbers(&mut journal, now, &mut core, first_free)?;
+        set_clock(&mut journal, now, &mut core, reading)?;
         let replica = Arc::new(Replica::new(core.engine.state().clone(), core.ledger.clone(), journal.last()));
         let past = Mutex::new(journal.reader()?);
         let (inbox, messages) = Inbox::new();
@@ -235,6 +240,16 @@ fn resume(
     }
     append(journal, now, &facts_of(events))?;
     Ok(core)
+}
+
+/// Puts on record what the clocks of the machine say now, unless it is what they said before.
+fn set_clock(journal: &mut Journal, now: Time, core: &mut Core, reading: Reading) -> Result<(), JournalError> {
+    let Some(found) = core.ledger.timeline().compare(now, reading) else { return Ok(()) };
+    found.say();
+    let fact = Fact::Clock(found);
+    append(journal, now, std::slice::from_ref(&fact))?;
+    core.ledger.apply(now, &fact, &core.engine.state().books().cluster);
+    Ok(())
 }
 
 fn facts_of(events: Vec<Event>) -> Vec<Fact> {

@@ -12,8 +12,9 @@ use crate::fact::{Acceptance, Array, Fact};
 use crate::ledger::{Job, What};
 use crate::replica::{Line, Shown};
 
-pub(crate) fn moment(time: Time) -> String {
-    rfc3339(i64::try_from(time.as_millis()).unwrap_or(i64::MAX))
+/// A moment by the wall clock as it was then.
+pub(crate) fn moment(shown: &Shown, time: Time) -> String {
+    rfc3339(shown.ledger.timeline().wall_ms(time))
 }
 
 /// A job, a task, or an array as one; nothing if there is no such job.
@@ -94,9 +95,9 @@ fn claim(shown: &Shown, id: ClaimId, now: Time) -> JobView {
         message: message(shown, claim),
         exit_code,
         signal: exit_code.and_then(signal_in),
-        submitted_at: moment(claim.submitted),
-        started_at: record.and_then(|job| job.first_started).map(moment),
-        finished_at: ended.map(moment),
+        submitted_at: moment(shown, claim.submitted),
+        started_at: record.and_then(|job| job.first_started).map(|at| moment(shown, at)),
+        finished_at: ended.map(|at| moment(shown, at)),
         workers: WorkersView {
             have: holds.map_or(0, |holds| holds.placement.tasks_of(0)),
             min: claim.spec.scaling.min(),
@@ -112,8 +113,8 @@ fn claim(shown: &Shown, id: ClaimId, now: Time) -> JobView {
         failures: claim.progress.crashes,
         preemptions: claim.progress.preemptions,
         resizes: claim.progress.resizes,
-        restart: interruption(record, RestartKind::Restart),
-        resize: interruption(record, RestartKind::Resize),
+        restart: interruption(shown, record, RestartKind::Restart),
+        resize: interruption(shown, record, RestartKind::Resize),
         gpu_seconds: claim.attained(now).as_gpu_secs(),
         elapsed_seconds: claim.progress.executed(now).as_secs_f64(),
         progress: progress(shown, claim),
@@ -128,15 +129,18 @@ fn claim(shown: &Shown, id: ClaimId, now: Time) -> JobView {
         labels: acceptance.map_or_else(Default::default, |acceptance| acceptance.request.labels.clone()),
         depends_on: acceptance
             .map_or(Vec::new(), |acceptance| acceptance.request.depends_on.iter().map(ToString::to_string).collect()),
-        deadline: claim.spec.deadline.map(moment),
+        // It is shown as it was asked for.
+        deadline: (claim.spec.deadline)
+            .map(|deadline| rfc3339(shown.ledger.timeline().wall_ms_as_of(claim.submitted, deadline))),
         spec: None,
         summary: false,
     }
 }
 
-fn interruption(record: Option<&Job>, kind: RestartKind) -> Option<InterruptionView> {
+fn interruption(shown: &Shown, record: Option<&Job>, kind: RestartKind) -> Option<InterruptionView> {
     let (at, report) = record?.interruption(kind)?;
-    Some(InterruptionView { seconds: report.phases.price_seconds(), phases: report.phases, reported_at: moment(*at) })
+    let reported_at = moment(shown, *at);
+    Some(InterruptionView { seconds: report.phases.price_seconds(), phases: report.phases, reported_at })
 }
 
 /// The signal that an exit code stands for, as a shell writes it.
@@ -217,7 +221,7 @@ pub(crate) fn sentence(shown: &Shown, claim: &Claim) -> Option<String> {
         }
         Some(Obstacle::Outranked { by }) => format!("job {} comes first", id(by)),
         Some(Obstacle::ReservedFor { claim, until }) => {
-            format!("what is free is kept for job {} until {}", id(claim), moment(until))
+            format!("what is free is kept for job {} until {}", id(claim), moment(shown, until))
         }
         Some(Obstacle::Dependencies { left }) => format!("{left} jobs must finish first"),
         Some(Obstacle::Node { node }) => format!("node {} is not available", books.cluster.node(node).name),
@@ -225,7 +229,7 @@ pub(crate) fn sentence(shown: &Shown, claim: &Claim) -> Option<String> {
             Reason::PendingEvaluation => "it has not been considered yet".into(),
             Reason::Held => "it is held until its user releases it".into(),
             Reason::Backoff => claim.rests_until.map_or("its last run failed".into(), |until| {
-                format!("its last run failed: the next try is not before {}", moment(until))
+                format!("its last run failed: the next try is not before {}", moment(shown, until))
             }),
             Reason::Preempted => "it was stopped to make room".into(),
             Reason::WaitingForResources => "nothing suitable is free".into(),
@@ -254,7 +258,7 @@ fn progress(shown: &Shown, claim: &Claim) -> Option<ProgressView> {
             .zip(replicas)
             .and_then(|(tuning, replicas)| u32::try_from(tuning.total(replicas)).ok()),
         accumulation: claim.tuning.map(|tuning| tuning.accumulations),
-        reported_at: moment(*at),
+        reported_at: moment(shown, *at),
     })
 }
 
@@ -294,8 +298,8 @@ fn array(shown: &Shown, acceptance: &Acceptance, declared: &Array, now: Time, fi
         signal: exit_code.and_then(signal_in),
         reason: first.reason.filter(|_| !ended),
         message: None,
-        started_at: sum.started.map(moment),
-        finished_at: sum.finished.filter(|_| ended).map(moment),
+        started_at: sum.started.map(|at| moment(shown, at)),
+        finished_at: sum.finished.filter(|_| ended).map(|at| moment(shown, at)),
         gpus: sum.gpus,
         attempts: sum.attempts,
         failures: sum.failures,
@@ -428,6 +432,7 @@ pub fn event(shown: &Shown, line: &Line) -> Option<EventView> {
             let code = ending.exit_code().map_or("no exit code".into(), |code| format!("exit code {code}"));
             (id(run.claim), "processes_ended", ending.trouble.clone().unwrap_or(code))
         }
+        Fact::Clock(found) => (None, found.kind(), found.in_words()?),
         Fact::Core(event) => match event {
             Event::ClaimSubmitted { claim, .. } => (id(*claim), "submitted", "submitted".into()),
             Event::ClaimRefused { claim, why, .. } => (id(*claim), "refused", why.to_string()),
@@ -437,7 +442,7 @@ pub fn event(shown: &Shown, line: &Line) -> Option<EventView> {
             Event::ClaimReprioritised { claim, priority } => {
                 (id(*claim), "reprioritised", format!("priority {priority}"))
             }
-            Event::ClaimRests { claim, until } => (id(*claim), "rests", format!("until {}", moment(*until))),
+            Event::ClaimRests { claim, until } => (id(*claim), "rests", format!("until {}", moment(shown, *until))),
             Event::LimitReached { claim } => (id(*claim), "limit_reached", "it reached its time limit".into()),
             Event::ClaimEnded { claim, outcome } => (id(*claim), "ended", format!("{outcome:?}")),
             Event::RunStarted { run } => (id(run.claim), "started", format!("attempt {}", run.attempt)),
@@ -476,6 +481,7 @@ pub fn event(shown: &Shown, line: &Line) -> Option<EventView> {
             Event::ClusterDefined { .. }
             | Event::ClaimRested { .. }
             | Event::Refitted { .. }
+            | Event::RunTimed { .. }
             // Why is a fact of its own.
             | Event::RunNotResized { .. }
             | Event::Planned(_)
@@ -483,7 +489,7 @@ pub fn event(shown: &Shown, line: &Line) -> Option<EventView> {
         },
     };
     let decision = (line.decision > 0).then_some(line.decision);
-    Some(EventView { seq: line.seq, at: moment(line.at), decision, job, what: what.into(), text })
+    Some(EventView { seq: line.seq, at: moment(shown, line.at), decision, job, what: what.into(), text })
 }
 
 /// Something that became of a job, as a line of its history.
@@ -510,7 +516,7 @@ pub(crate) fn happening(shown: &Shown, what: &What) -> Option<String> {
             let code = code.map_or(String::new(), |code| format!(", exit code {code}"));
             format!("failed: {}{code}", cause(*why))
         }
-        What::Rests(until) => format!("left alone until {}", moment(*until)),
+        What::Rests(until) => format!("left alone until {}", moment(shown, *until)),
         What::Cancelled => "cancelled by its user".into(),
         What::LimitReached => "reached its time limit".into(),
         What::Ended(outcome) => format!("ended: {outcome:?}"),

@@ -1,4 +1,4 @@
-//! Each fault for real, one at a time: a full disk, a torn journal, a clock that jumps, processes that die or will not.
+//! Each fault for real, one at a time: a full disk, a torn journal, processes that die or will not.
 
 use std::fs;
 use std::io::Write;
@@ -87,44 +87,6 @@ fn a_damaged_journal_is_not_used_and_can_be_salvaged_up_to_the_damage() {
     let names: Vec<&str> =
         page["jobs"].as_array().unwrap().iter().rev().map(|job| job["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["victim-0", "victim-1", "victim-2", "victim-3"]);
-}
-
-#[test]
-fn a_clock_that_jumps_by_an_hour_disturbs_nobody() {
-    let library = Path::new("/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1");
-    if !library.exists() {
-        return pass_over("libfaketime is not installed");
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let clock = folder.path().join("clock");
-    fs::write(&clock, "+0").unwrap();
-    let mut service = Service::prepare("grace = \"2s\"\n[[accelerators]]\nkind = \"t4\"\ncount = 4\n");
-    service.set("LD_PRELOAD", &library.display().to_string());
-    service.set("FAKETIME_TIMESTAMP_FILE", &clock.display().to_string());
-    service.set("FAKETIME_NO_CACHE", "1");
-    service.set("FAKETIME_DONT_FAKE_MONOTONIC", "1");
-    service.rise();
-    let running = service.submit(&["--", "sleep", "4"]);
-    service.until(&running, "running");
-    let mut latest = String::new();
-    for step in ["-1h", "+1h", "+0"] {
-        fs::write(&clock, step).unwrap();
-        let id = service.submit(&["--", "sleep", "0.3"]);
-        let job = service.until(&id, "succeeded");
-        for moment in ["submitted_at", "started_at", "finished_at"] {
-            let moment = job[moment].as_str().unwrap().to_string();
-            assert!(moment >= latest, "after {step}: {moment} is before {latest}");
-            latest = moment;
-        }
-    }
-    // A service that is started while the clock is behind goes on from the end of its journal.
-    fs::write(&clock, "-1h").unwrap();
-    service.kill();
-    service.rise();
-    let job = service.until(&service.submit(&["--", "true"]), "succeeded");
-    assert!(job["submitted_at"].as_str().unwrap() >= latest.as_str(), "{} is before {latest}", job["submitted_at"]);
-    assert_eq!(service.until(&running, "succeeded")["attempts"], 1);
-    assert!(!service.log().contains("panicked"), "{}", service.log());
 }
 
 #[test]

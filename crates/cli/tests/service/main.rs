@@ -19,3 +19,4 @@ mod resize;
 mod service;
 mod soak;
 mod terminal;
+mod time;

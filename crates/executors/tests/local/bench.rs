@@ -174,6 +174,7 @@ pub(crate) fn order(program: Program, workers: u32) -> LaunchOrder {
         restarts: 0,
         tuning: None,
         origin: None,
+        limit: None,
     }
 }
 

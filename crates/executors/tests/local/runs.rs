@@ -10,9 +10,12 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use cluster::{Bytes, Span};
-use executors::{Account, CpuLimit, Enforcement, Executor, Exit, LaunchOrder, Limits, News, Program, Sighting, Stage};
+use executors::{
+    Account, CpuLimit, Ending, Enforcement, Executor, Exit, LaunchOrder, Limits, News, Program, Sighting, Stage,
+    TimeLimit,
+};
 use perf::Tuning;
-use rustix::process::{Signal, geteuid, kill_process};
+use rustix::process::{Pid, Signal, geteuid, kill_process};
 
 use crate::bench::{Bench, KILLED, PATIENCE, RUN, TERMINATED, code, gang, lives, order, place, program};
 
@@ -91,6 +94,79 @@ fn whoever_leaves_the_session_and_cleans_its_environment_is_found() {
     let ending = bench.run(&gang(&script, 1));
     assert_eq!(ending.exit_code(), Some(0));
     assert!(!lives(&fs::read_to_string(pid).unwrap()));
+}
+
+fn limited(script: &str, seconds: u64) -> LaunchOrder {
+    let limit = TimeLimit { remaining: Span::from_secs(seconds), grace: Span::from_secs(10) };
+    LaunchOrder { limit: Some(limit), ..gang(script, 2) }
+}
+
+#[test]
+fn a_run_is_stopped_at_its_limit_by_its_supervisor_alone() {
+    let mut bench = Bench::new();
+    bench.start(&limited("trap 'exit 9' TERM; while :; do sleep 0.05; done", 2));
+    bench.crash();
+    let until = Instant::now() + PATIENCE;
+    while !bench.file("exit.json").exists() {
+        assert!(Instant::now() < until, "it goes on beyond its limit");
+        sleep(Duration::from_millis(20));
+    }
+    bench.restart();
+    let ending = bench.ending();
+    assert_eq!((ending.limit_reached, ending.told_to_stop, ending.exit_code()), (true, true, Some(9)));
+    assert!(ending.ran >= Some(Span::from_secs(2)), "{:?}", ending.ran);
+}
+
+#[test]
+fn a_run_that_ends_before_its_limit_has_not_reached_it() {
+    let ending = Bench::new().run(&limited("exit 3", 60));
+    assert_eq!((ending.limit_reached, ending.told_to_stop, ending.exit_code()), (false, false, Some(3)));
+    assert!(ending.ran < Some(Span::from_secs(60)), "{:?}", ending.ran);
+}
+
+/// A run that was lost with its machine, or with its supervisor alone, after this last sign of life. The end that is told
+/// when the service is back.
+fn lost(with_machine: bool, sign: &str) -> Ending {
+    let mut bench = Bench::new();
+    bench.start(&limited("exec sleep 60", 60));
+    bench.crash();
+    kill_process(bench.supervisor(), Signal::KILL).unwrap();
+    fs::write(bench.file("usage.json"), sign).unwrap();
+    if with_machine {
+        bench
+            .processes()
+            .into_iter()
+            .filter_map(Pid::from_raw)
+            .for_each(|pid| kill_process(pid, Signal::KILL).unwrap());
+        let note = fs::read_to_string(bench.file("supervisor.json")).unwrap();
+        let mut note: serde_json::Value = serde_json::from_str(&note).unwrap();
+        note["boot"] = "an earlier one".into();
+        fs::write(bench.file("supervisor.json"), note.to_string()).unwrap();
+    }
+    bench.restart();
+    bench.ending()
+}
+
+const THREE_MINUTES: &str =
+    r#"{"cpu_seconds":1.0,"memory_bytes":1,"gpu_percent":null,"gpu_memory_bytes":null,"ran":180000}"#;
+const NO_TIME: &str = r#"{"cpu_seconds":1.0,"memory_bytes":1,"gpu_percent":null,"gpu_memory_bytes":null}"#;
+
+#[test]
+fn a_run_that_was_lost_with_its_machine_lasted_up_to_its_last_sign_of_life() {
+    let ending = lost(true, THREE_MINUTES);
+    assert_eq!((ending.ran, ending.limit_reached), (Some(Span::from_minutes(3)), true), "its limit was a minute");
+    assert_eq!(ending.usage.cpu_seconds, 1.0);
+}
+
+#[test]
+fn a_run_whose_supervisor_alone_was_lost_went_on_until_it_was_found() {
+    let ending = lost(false, THREE_MINUTES);
+    assert_eq!((ending.ran, ending.limit_reached), (None, false));
+}
+
+#[test]
+fn the_last_sign_of_life_of_an_older_supervisor_says_no_time() {
+    assert_eq!(lost(true, NO_TIME).ran, None);
 }
 
 #[test]
@@ -253,6 +329,7 @@ fn a_run_whose_supervisor_is_killed_ends_and_leaves_nothing() {
     kill_process(bench.supervisor(), Signal::KILL).unwrap();
     let ending = bench.ending();
     assert_eq!((ending.started, ending.trouble.as_deref()), (true, Some("its supervisor was lost")));
+    assert!(!ending.limit_reached);
     assert_eq!(ending.exit_code(), None);
     assert!(bench.processes().is_empty());
     assert!(fs::read_to_string(pids).unwrap().lines().all(|pid| !lives(pid)));

@@ -160,7 +160,7 @@ fn examine(door: &Door, caller: &Caller, request: JobRequest, key: Option<String
         queues: &books.queues,
         owner: &caller.name,
         now: door.service.clock.now(),
-        zero_unix_ms: 0,
+        zero_unix_ms: shown.ledger.timeline().zero_unix_ms(),
         expected,
         claims_of: &claims_of,
     };
