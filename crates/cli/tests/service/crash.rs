@@ -1,5 +1,6 @@
-//! The service is killed again and again while users are at work and gangs run; in the end a judge looks whether anything
-//! was lost. `MOIRA_CRASHES` says how often, `MOIRA_SEED` which moments.
+//! The service, supervisors and workers are killed again and again while users are at work and gangs run: arrays, chains
+//! of jobs, gangs that change their size. In the end a judge looks whether anything was lost. `MOIRA_CRASHES` says how
+//! often, `MOIRA_SEED` which moments.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,23 +15,28 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::http;
-use crate::judge::{Errand, Evidence, STEPS, Sent, judge, together};
-use crate::processes;
-use crate::service::{Service, eventually, say};
+use crate::judge::{Errand, Evidence, Killed, STEPS, Sent, judge, task_name, together};
+use crate::processes::{self, Process};
+use crate::service::{PATIENCE, Service, eventually, say};
 
-const CONFIG: &str = "policy = \"tiresias:thresholds=1\"\ngrace = \"1s\"\nrest_after_failure = \"50ms\"\n\
+const CONFIG: &str = "policy = \"sia:others=tiresias,round=1s\"\ngrace = \"1s\"\nrest_after_failure = \"50ms\"\n\
                       [[accelerators]]\nkind = \"t4\"\ncount = 6\n";
 const DEVICES: f64 = 6.0;
 const CLIENTS: u64 = 3;
 /// More are not submitted while so many are under way.
 const MOST_LIVE: usize = 14;
-/// Rounds, preemptions and neither.
-const POLICIES: [&str; 3] = ["tiresias:thresholds=1", "sia:others=tiresias,round=1s", "fifo"];
+/// Rounds and resizes, preemptions, neither.
+const POLICIES: [&str; 4] =
+    ["sia:others=tiresias,round=1s", "tiresias:thresholds=1", "sia:others=tiresias,round=1s", "fifo"];
+/// Of five kills so many hit the service; the others hit supervisors and workers by turns.
+const OF_THE_SERVICE: u64 = 3;
+/// Gangs that change their size are interpreters, which cost more than all else.
+const MOST_ELASTIC: usize = 2;
 
 /// Every worker writes down by itself when it starts and how it ends.
 const SCRIPT: &str = r#"#!/bin/sh
 seconds=$1 code=$2 fails=$3 traps=$4
-file=$NOTES/$NAME.$RANK
+file=$NOTES/$NAME${MOIRA_ARRAY_TASK_ID:+_$MOIRA_ARRAY_TASK_ID}.$RANK
 note() { read -r now rest < /proc/uptime; echo "$1 $MOIRA_ATTEMPT $now $2" >> "$file"; }
 note start -
 [ "$traps" = true ] && trap 'note end 143; exit 143' TERM
@@ -43,13 +49,24 @@ fi
 note end 0
 "#;
 
+/// A gang that changes its size until its user has had enough of it. Gangs are numbered anew in each attempt.
+const ELASTIC: &str = r#"#!/bin/sh
+read -r now rest < /proc/uptime
+echo "start $MOIRA_ATTEMPT $now -" >> "$NOTES/$NAME.$MOIRA_MEMBER"
+export SHARED="$NOTES/$NAME.shared/$MOIRA_ATTEMPT"
+mkdir -p "$SHARED"
+ln -sfn "$NOTES/$NAME.end" "$SHARED/end"
+exec python3 "$1"
+"#;
+
 #[test]
-fn nothing_is_lost_however_often_the_service_is_killed() {
-    let crashes = number("MOIRA_CRASHES").unwrap_or(200);
+fn nothing_is_lost_however_often_the_service_supervisors_and_workers_are_killed() {
+    let crashes = number("MOIRA_CRASHES").unwrap_or(300);
     let seed = number("MOIRA_SEED").unwrap_or_else(|| u64::from(std::process::id()));
     say(&format!("MOIRA_CRASHES={crashes} MOIRA_SEED={seed}"));
     let notes = tempfile::Builder::new().prefix("notes-").tempdir().unwrap();
     fs::write(notes.path().join("job.sh"), SCRIPT).unwrap();
+    fs::write(notes.path().join("elastic.sh"), ELASTIC).unwrap();
     let mut service = Service::prepare(CONFIG);
     let users = Users::new(service.socket(), notes.path());
     let begun = Instant::now();
@@ -61,25 +78,36 @@ fn nothing_is_lost_however_often_the_service_is_killed() {
         // They leave also if the service does not come up again: nobody waits for them then.
         let _at_the_end = Leaving(users);
         let mut random = ChaCha8Rng::seed_from_u64(seed);
-        for _ in 0..crashes {
-            live_for_a_while(&mut service, &mut random);
-            service.kill();
+        for kill in 0..crashes {
+            match kill % 5 {
+                place if place < OF_THE_SERVICE => {
+                    service.kill();
+                    users.killed.lock().unwrap().services += 1;
+                    service.spawn();
+                    live_for_a_while(&mut service, &mut random);
+                }
+                OF_THE_SERVICE => users.kill_a_supervisor(&mut random),
+                _ => users.kill_a_worker(&mut random),
+            }
         }
+        service.kill();
         service.rise();
     });
     users.until_all_is_done();
-    let jobs = users.list("");
+    let jobs = users.list_tasks();
     let wall_seconds = begun.elapsed().as_secs_f64();
     service.kill();
-    say(&summary(&jobs, crashes, wall_seconds));
+    let killed = users.killed.lock().unwrap();
+    say(&summary(&jobs, &killed, wall_seconds));
     eventually("no process is left", || processes::of(service.data_dir()).is_empty());
     let sent = users.sent.lock().unwrap();
     let mut faults = users.faults.lock().unwrap().clone();
-    let evidence = Evidence { sent: &sent, jobs: &jobs, notes: notes.path(), devices: DEVICES, wall_seconds };
+    let evidence =
+        Evidence { sent: &sent, jobs: &jobs, killed: &killed, notes: notes.path(), devices: DEVICES, wall_seconds };
     faults.extend(judge(&evidence));
     assert!(!service.log().contains("panicked"), "the service panicked: see its log");
     assert!(faults.is_empty(), "MOIRA_SEED={seed}, {} faults:\n{}", faults.len(), faults.join("\n"));
-    assert!(sent.values().filter(|sent| sent.id.is_some()).count() as u64 > crashes / 4, "there was too little work");
+    assert!(sent.values().filter(|sent| sent.id.is_some()).count() as u64 > crashes / 6, "there was too little work");
 }
 
 /// Sends the users home when it goes.
@@ -95,21 +123,21 @@ fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{variable}={text}")))
 }
 
-fn summary(jobs: &[Value], crashes: u64, seconds: f64) -> String {
+fn summary(jobs: &[Value], killed: &Killed, seconds: f64) -> String {
     let mut states: BTreeMap<&str, u32> = BTreeMap::new();
     jobs.iter().for_each(|job| *states.entry(job["state"].as_str().unwrap_or("?")).or_default() += 1);
     let sum = |field: &str| jobs.iter().filter_map(|job| job[field].as_u64()).sum::<u64>();
     format!(
-        "{crashes} crashes in {seconds:.0} s; jobs: {states:?}; {} launches, {} failures, {} preemptions",
+        "{killed} in {seconds:.0} s; jobs: {states:?}; {} launches, {} failures, {} preemptions, {} resizes",
         sum("attempts"),
         sum("failures"),
-        sum("preemptions")
+        sum("preemptions"),
+        sum("resizes")
     )
 }
 
 /// Half of the crashes come while the service is still finding out what was, half while it is at work.
 fn live_for_a_while(service: &mut Service, random: &mut ChaCha8Rng) {
-    service.spawn();
     if random.random_bool(0.5) {
         std::thread::sleep(Duration::from_millis(random.random_range(0..500)));
     } else {
@@ -124,12 +152,20 @@ struct Users<'a> {
     notes: &'a Path,
     sent: Mutex<BTreeMap<String, Sent>>,
     faults: Mutex<Vec<String>>,
+    killed: Mutex<Killed>,
     leave: AtomicBool,
 }
 
 impl Users<'_> {
     fn new(socket: PathBuf, notes: &Path) -> Users<'_> {
-        Users { socket, notes, sent: Mutex::default(), faults: Mutex::default(), leave: AtomicBool::new(false) }
+        Users {
+            socket,
+            notes,
+            sent: Mutex::default(),
+            faults: Mutex::default(),
+            killed: Mutex::default(),
+            leave: AtomicBool::new(false),
+        }
     }
 
     /// One user: submits, changes its mind, and tries again whatever was not answered.
@@ -140,7 +176,11 @@ impl Users<'_> {
             match random.random_range(0..200) {
                 0..=89 => {
                     if self.live_count().is_some_and(|live| live < MOST_LIVE) {
-                        self.submit(errand(&mut random, format!("job-{seed}-{count}")));
+                        let errand = errand(&mut random, format!("job-{seed}-{count}"));
+                        let crowded = errand.elastic && self.elastic().len() >= MOST_ELASTIC;
+                        if !crowded {
+                            self.submit(Errand { after: self.dependency(&mut random, &errand), ..errand });
+                        }
                         count += 1;
                     }
                 }
@@ -151,20 +191,75 @@ impl Users<'_> {
                     let policy = json!({ "policy": POLICIES[random.random_range(0..POLICIES.len())] }).to_string();
                     self.try_once("PUT", "/v1/policy", &policy);
                 }
-                178 => self.kill_a_supervisor(&mut random),
+                178..=180 => self.let_an_elastic_end(&mut random),
                 _ => drop(http::get(&self.socket, "/v1/jobs?limit=50")),
             }
             std::thread::sleep(Duration::from_millis(random.random_range(0..120)));
         }
     }
 
+    fn data_dir(&self) -> &Path {
+        self.socket.parent().expect("the socket is in the data directory")
+    }
+
     /// What the kernel does when memory is short: its run is over, and nobody is to blame.
     fn kill_a_supervisor(&self, random: &mut ChaCha8Rng) {
-        let data_dir = self.socket.parent().expect("the socket is in the data directory");
-        let supervisors = processes::supervisors(data_dir);
-        if !supervisors.is_empty() {
-            processes::kill(supervisors[random.random_range(0..supervisors.len())].pid, Signal::KILL);
+        self.kill_one(random, || processes::supervisors(self.data_dir()));
+        self.killed.lock().unwrap().supervisors += 1;
+    }
+
+    /// Its gang fails by that, and it counts as a failure of the job.
+    fn kill_a_worker(&self, random: &mut ChaCha8Rng) {
+        let is_worker = |process: &Process| {
+            let command = &process.command;
+            command.contains("/job.sh ") || command.contains("worker.py")
+        };
+        let worker = self.kill_one(random, || processes::of(self.data_dir()).into_iter().filter(is_worker).collect());
+        self.killed.lock().unwrap().note_worker(&worker);
+    }
+
+    /// Kills one of those that there are, as soon as there is one.
+    fn kill_one(&self, random: &mut ChaCha8Rng, there_are: impl Fn() -> Vec<Process>) -> Process {
+        let begun = Instant::now();
+        loop {
+            let found = there_are();
+            if !found.is_empty() {
+                let victim = found[random.random_range(0..found.len())].clone();
+                processes::kill(victim.pid, Signal::KILL);
+                return victim;
+            }
+            assert!(begun.elapsed() < PATIENCE, "there is nothing to be killed");
+            std::thread::sleep(Duration::from_millis(10));
         }
+    }
+
+    /// The names of gangs that change their size and have not been told to end.
+    fn elastic(&self) -> Vec<String> {
+        let sent = self.sent.lock().unwrap();
+        let of_elastic = sent.values().filter(|sent| sent.errand.elastic && sent.id.is_some());
+        of_elastic.map(|sent| sent.errand.name.clone()).filter(|name| !self.end_of(name).exists()).collect()
+    }
+
+    fn end_of(&self, name: &str) -> PathBuf {
+        self.notes.join(format!("{name}.end"))
+    }
+
+    fn let_an_elastic_end(&self, random: &mut ChaCha8Rng) {
+        let elastic = self.elastic();
+        if !elastic.is_empty() {
+            fs::write(self.end_of(&elastic[random.random_range(0..elastic.len())]), "").unwrap();
+        }
+    }
+
+    /// One job in five is to run after another that was acknowledged. Who runs after a gang that does not end by itself
+    /// might wait for long.
+    fn dependency(&self, random: &mut ChaCha8Rng, errand: &Errand) -> Option<String> {
+        if errand.elastic || !random.random_bool(0.2) {
+            return None;
+        }
+        let sent = self.sent.lock().unwrap();
+        let known: Vec<&Sent> = sent.values().filter(|sent| sent.id.is_some() && !sent.errand.elastic).collect();
+        (!known.is_empty()).then(|| known[random.random_range(0..known.len())].errand.name.clone())
     }
 
     /// Looks at the process table, again and again, for two attempts of one job.
@@ -178,6 +273,7 @@ impl Users<'_> {
     /// Until it is acknowledged: the same words under the same key.
     fn submit(&self, errand: Errand) {
         let (name, request) = (errand.name.clone(), self.request(&errand).to_string());
+        let follows = errand.after.is_some();
         let sent = Sent { errand, id: None, cancel_was_sent: false, cancelled_after: None };
         self.sent.lock().unwrap().insert(name.clone(), sent);
         loop {
@@ -187,6 +283,8 @@ impl Users<'_> {
                     self.sent.lock().unwrap().get_mut(&name).expect("it was just sent").id = id;
                     return;
                 }
+                // Whom it was to follow has ended otherwise meanwhile: the judge looks into it.
+                Ok(answer) if answer.status == 422 && follows => return,
                 Ok(answer) if answer.status < 500 => {
                     self.faults.lock().unwrap().push(format!("{name}: was refused: {}", answer.body));
                     return;
@@ -197,6 +295,30 @@ impl Users<'_> {
     }
 
     fn request(&self, errand: &Errand) -> Value {
+        let ids = |name: &String| self.sent.lock().unwrap().get(name).and_then(|sent| sent.id.clone());
+        let mut request = if errand.elastic { self.elastic_request(errand) } else { self.plain_request(errand) };
+        request["depends_on"] = errand.after.iter().filter_map(ids).collect();
+        if let Some(tasks) = errand.tasks {
+            request["array"] = json!({ "first": 0, "last": tasks - 1 });
+        }
+        request
+    }
+
+    fn elastic_request(&self, errand: &Errand) -> Value {
+        let worker = Path::new(env!("CARGO_MANIFEST_DIR")).join("../executors/tests/local/worker.py");
+        json!({
+            "name": errand.name,
+            "command": ["/bin/sh", self.notes.join("elastic.sh"), worker],
+            "workers": { "min": 1, "max": errand.workers },
+            "batch": { "initial": 64, "max": 256 },
+            "workdir": "/",
+            "env": { "NOTES": self.notes.display().to_string(), "NAME": errand.name, "REPORT": "1" },
+            "retry": { "max_failures": errand.max_failures },
+            "checkpoint": { "grace": "1s" },
+        })
+    }
+
+    fn plain_request(&self, errand: &Errand) -> Value {
         let script = self.notes.join("job.sh").display().to_string();
         let words =
             [errand.seconds.to_string(), errand.code.to_string(), errand.fails.to_string(), errand.traps.to_string()];
@@ -226,6 +348,8 @@ impl Users<'_> {
             self.note(name, |sent| sent.cancel_was_sent = true);
         }
         let answer = self.try_once("POST", &format!("/v1/jobs/{id}/{change}"), "");
+        // Of an array only the sum is shown.
+        let answer = answer.filter(|job| job["array"].is_null());
         if let Some(attempts) = answer.filter(|_| change == "cancel").and_then(|job| job["attempts"].as_u64()) {
             self.note(name, |sent| sent.cancelled_after = Some(attempts));
         }
@@ -266,8 +390,28 @@ impl Users<'_> {
         }
     }
 
-    /// Lets go whatever is held, and waits for the last job.
+    /// All jobs, and of arrays all tasks, by the names by which the judge knows them.
+    fn list_tasks(&self) -> Vec<Value> {
+        let mut found = Vec::new();
+        for job in self.list("") {
+            let (id, name) = (job["id"].as_str().unwrap_or_default(), job["name"].as_str().unwrap_or_default());
+            let Some(tasks) = job["array"]["count"].as_u64() else {
+                found.push(job);
+                continue;
+            };
+            for task in 0..tasks {
+                let path = format!("/v1/jobs/{id}_{task}");
+                let mut view = http::get(&self.socket, &path).expect("the service is there").body;
+                view["name"] = task_name(name, Some(task)).into();
+                found.push(view);
+            }
+        }
+        found
+    }
+
+    /// Lets go whatever is held, ends what does not end by itself, and waits for the last job.
     fn until_all_is_done(&self) {
+        self.elastic().iter().for_each(|name| fs::write(self.end_of(name), "").unwrap());
         eventually("every job has ended", || {
             let live = self.list("&state=live");
             for job in live.iter().filter(|job| job["state"] == "held") {
@@ -278,16 +422,24 @@ impl Users<'_> {
     }
 }
 
-/// A gang of one to three, short, that ends well, fails and is tried again, or fails for good.
+/// A gang of one to three, short, that ends well, fails and is tried again, or fails for good; or an array of such; or a
+/// gang that changes its size.
 fn errand(random: &mut ChaCha8Rng, name: String) -> Errand {
+    let elastic = random.random_bool(0.1);
+    if elastic {
+        return Errand { name, workers: 3, max_failures: 99, elastic, ..Errand::default() };
+    }
+    let tasks = random.random_bool(0.15).then(|| random.random_range(2..=3));
     let (fails, max_failures) = [(0, 0), (0, 2), (1, 2), (2, 3), (9, 0), (9, 1)][random.random_range(0..6)];
     Errand {
         name,
-        workers: random.random_range(1..=3),
+        workers: random.random_range(1..=if tasks.is_some() { 2 } else { 3 }),
         seconds: f64::from(random.random_range(5..200)) / 100.0,
         code: random.random_range(1..100),
         fails,
         max_failures,
         traps: random.random_bool(0.5),
+        tasks,
+        ..Errand::default()
     }
 }
