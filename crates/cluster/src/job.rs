@@ -120,7 +120,7 @@ pub struct Recovery {
 }
 
 /// A training job as submitted: a [`JobDraft`] that was examined, so whoever holds one can rely on it. Its fields are the
-/// draft's, to be read and not changed.
+/// draft's, to be read; only its deadline may move.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "JobDraft", into = "JobDraft")]
 pub struct JobSpec(JobDraft);
@@ -223,6 +223,11 @@ impl Role {
 }
 
 impl JobSpec {
+    /// Any moment may be a deadline.
+    pub fn set_deadline(&mut self, deadline: Time) {
+        self.0.deadline = Some(deadline);
+    }
+
     /// The same job, to be run after these.
     pub fn run_after(self, after: Vec<ClaimId>) -> JobSpec {
         JobSpec(JobDraft { after, ..self.0 })

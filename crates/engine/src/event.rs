@@ -47,6 +47,11 @@ pub enum Event {
         claim: ClaimId,
         priority: i32,
     },
+    /// Its deadline is a moment of the wall clock, which was found to lie elsewhere in our time.
+    DeadlineMoved {
+        claim: ClaimId,
+        deadline: Time,
+    },
     /// It has failed, and is left alone for a while.
     ClaimRests {
         claim: ClaimId,

@@ -287,6 +287,11 @@ impl Core {
                 self.touch(*claim);
                 self.due(now);
             }
+            Event::DeadlineMoved { claim, deadline } => {
+                self.books.set_deadline(*claim, *deadline);
+                self.touch(*claim);
+                self.due(now);
+            }
             Event::ClaimRests { claim, until } => {
                 self.books.set_rest(*claim, Some(*until));
                 self.rests.insert((*until, *claim));

@@ -69,6 +69,7 @@ fn order() -> LaunchOrder {
         restarts: 0,
         tuning: Some(Tuning { local: 8, accumulations: 1 }),
         origin: None,
+        limit: None,
     }
 }
 
@@ -97,7 +98,7 @@ fn life(data_dir: &Path) -> (Vec<(usize, Done)>, Vec<Step>) {
         now(Done::Held);
         dir.write_workers(&[identity]).unwrap();
         dir.mark_started().unwrap();
-        dir.write_usage(&Usage::default()).unwrap();
+        dir.write_usage(&Usage::default(), Span::from_secs(1)).unwrap();
         now(Done::Started);
         local.bookmark(RUN, 100).unwrap();
         local.retune(RUN, Tuning { local: 16, accumulations: 1 }).unwrap();

@@ -189,6 +189,11 @@ impl Books {
         self.claims.claim_mut(id).priority = priority;
     }
 
+    /// The same moment of the wall clock lies elsewhere in our time.
+    pub fn set_deadline(&mut self, id: ClaimId, deadline: Time) {
+        Arc::make_mut(&mut self.claims.claim_mut(id).spec).set_deadline(deadline);
+    }
+
     /// A change that may decide whether the claim is eligible. One that is not is to hold nothing, and nobody counts
     /// on it.
     fn keep_waiting(&mut self, id: ClaimId, change: impl FnOnce(&mut Claim)) {

@@ -86,6 +86,9 @@ impl Fold {
             Event::LimitReached { claim } => self.dismissed(*claim, Outcome::TimedOut),
             Event::ClaimHeld { claim } => self.life_mut(*claim).held_back = true,
             Event::ClaimReleased { claim } => self.life_mut(*claim).held_back = false,
+            Event::DeadlineMoved { claim, deadline } => {
+                Arc::make_mut(&mut self.life_mut(*claim).spec).set_deadline(*deadline);
+            }
             Event::ClaimReprioritised { .. } | Event::ClaimRests { .. } | Event::ClaimRested { .. } => {}
             // What the service forgets is part of its history all the same.
             Event::NumbersBegin { .. } | Event::Forgotten { .. } => {}

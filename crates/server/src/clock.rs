@@ -110,14 +110,14 @@ impl Timeline {
     /// A moment by the wall clock as it was then, in milliseconds since 1970. What is still to come is told by the wall
     /// clock as it is.
     pub(crate) fn wall_ms(&self, time: Time) -> i64 {
-        self.wall_ms_as_of(time, time)
-    }
-
-    /// The same by the wall clock as it was at another moment.
-    pub(crate) fn wall_ms_as_of(&self, then: Time, time: Time) -> i64 {
-        let known = self.offsets.partition_point(|(from, _)| *from <= then);
+        let known = self.offsets.partition_point(|(from, _)| *from <= time);
         let offset = self.offsets[..known].last().map_or(0, |(_, offset)| *offset);
         millis(time).saturating_add(offset)
+    }
+
+    /// The moment of engine time at which the wall clock says this, as it is now.
+    pub(crate) fn engine_time(&self, wall_ms: i64) -> Time {
+        Time::from_millis(u64::try_from(wall_ms.saturating_sub(self.zero_unix_ms())).unwrap_or(0))
     }
 
     /// When engine time was zero, by the wall clock as it is.

@@ -15,6 +15,7 @@ use plan::{FailureCause, Phase};
 use policies::PolicyConfig;
 
 use crate::access::{Ceiling, MOST_TOKENS, Token};
+use crate::clock::ClockFound;
 use crate::fact::{Acceptance, Array, Caller, Deed, Fact};
 use crate::ledger::{Ledger, Unknown};
 
@@ -188,6 +189,24 @@ impl Core {
         if !claims.is_empty() {
             let forgotten = Fact::Core(self.engine.forget(now, claims));
             self.put_on_record(now, forgotten, step);
+        }
+    }
+
+    /// The wall clock is not where it was, or the machine was restarted. Deadlines stay where they are on the wall clock.
+    pub(crate) fn hear_clock(&mut self, now: Time, found: ClockFound, step: &mut Step) {
+        found.say();
+        self.put_on_record(now, Fact::Clock(found), step);
+        let claims = self.engine.state().books().claims();
+        let moved = claims.live().filter_map(|claim| {
+            let deadline = self.ledger.acceptance(claim.id)?.request.limits.deadline.as_deref()?;
+            let deadline = self.ledger.timeline().engine_time(api::unix_millis(deadline).ok()?);
+            let moved = Event::DeadlineMoved { claim: claim.id, deadline };
+            (claim.spec.deadline != Some(deadline)).then_some(Input::Report(moved))
+        });
+        let moved: Vec<Input> = moved.collect();
+        if !moved.is_empty() {
+            let answer = self.engine.handle(now, moved);
+            self.record(now, answer.events, step);
         }
     }
 
@@ -694,14 +713,19 @@ mod tests {
     use cluster::ClusterDraft;
     use executors::Exit;
 
+    use crate::clock::Reading;
+
     /// A job of one worker on a cluster of one device, running since its first second.
     fn running() -> (Core, Run) {
+        running_job(JobRequest::new(["train"]))
+    }
+
+    fn running_job(request: JobRequest) -> (Core, Run) {
         let (cluster, queues) = ClusterDraft::parse_short("1x1").unwrap().build().unwrap();
         let policy = PolicyConfig::named("fifo").build().unwrap();
         let (engine, _) = Engine::new(cluster, queues, "fifo", policy, engine::Settings::default());
         let mut core = Core { engine, ledger: Ledger::default() };
         let caller = Caller::new(1, "ada", Role::User);
-        let request = JobRequest::new(["train"]);
         let books = core.engine.state().books();
         let scene = Scene {
             cluster: &books.cluster,
@@ -726,6 +750,27 @@ mod tests {
 
     fn done(core: &Core) -> u64 {
         core.engine.state().books().claim(ClaimId(0)).progress.done
+    }
+
+    #[test]
+    fn a_deadline_stays_where_it_is_on_the_wall_clock() {
+        let mut request = JobRequest::new(["train"]);
+        request.limits.deadline = Some("1970-01-01T10:00:00Z".into());
+        let (mut core, _) = running_job(request);
+        let deadline = |core: &Core| core.engine.state().books().claim(ClaimId(0)).spec.deadline;
+        let hour = |hours: u64| Time::from_secs(hours * 3600);
+        assert_eq!(deadline(&core), Some(hour(10)));
+        let boot = |wall_ms: i64, boot: &str| Reading { wall_ms, boot: boot.into(), since_boot: Span::ZERO };
+        // Four hours in which the machine was off; a clock that says 2096, which is a century too late; and its mending.
+        for (wall_hours, boot_id, left) in [(5, "a", 6), (876_000, "a", 0), (5, "a", 6), (7, "b", 4)] {
+            let found = core.ledger.timeline().compare(hour(1), boot(wall_hours * 3_600_000, boot_id)).unwrap();
+            let mut step = Step::default();
+            core.hear_clock(hour(1), found, &mut step);
+            let expected = if left == 0 { Time::ZERO } else { hour(left) };
+            assert_eq!(deadline(&core), Some(expected), "at {wall_hours} h");
+            let moved = |fact: &&Fact| matches!(fact, Fact::Core(Event::DeadlineMoved { .. }));
+            assert_eq!(step.facts.iter().filter(moved).count(), 1);
+        }
     }
 
     #[test]

@@ -384,6 +384,7 @@ impl Ledger {
             | Event::ClaimRested { .. }
             | Event::RunProgressed { .. }
             | Event::RunTimed { .. }
+            | Event::DeadlineMoved { .. }
             // Why is a fact of its own.
             | Event::RunNotResized { .. }
             | Event::Refitted { .. }

@@ -9,13 +9,15 @@ use std::time::{Duration, Instant};
 use api::Problem;
 use cluster::{Devices, NodeId, Run, Span, Time};
 use engine::{Command, Engine, Event, Request, Settings};
-use executors::{Ending, Executor, ExecutorError, LaunchOrder, News, ResizeOrder, Sighting, Stage, TimeLimit, workers_of};
+use executors::{
+    Ending, Executor, ExecutorError, LaunchOrder, News, ResizeOrder, Sighting, Stage, TimeLimit, workers_of,
+};
 use journal::JournalError;
 use plan::{Availability, Phase};
 use policies::PolicyConfig;
 use tokio::sync::oneshot;
 
-use crate::clock::{Clock, Reading};
+use crate::clock::{Clock, ClockFound, Reading};
 use crate::core::{Ask, Core, Reply, Step};
 use crate::error::ServerError;
 use crate::fact::{Caller, Fact};
@@ -227,8 +229,8 @@ impl Live {
                 self.look_at_room();
                 tried_again = Instant::now();
             }
-            self.look_at_clock(clock.now(), Reading::take())?;
-            self.turn(clock.now(), calls, news)?;
+            let found = self.core.ledger.timeline().compare(clock.now(), Reading::take());
+            self.take_turn(clock.now(), found, calls, news)?;
             self.compact(leave);
             inbox.pulse.turned(taken, Instant::now());
             if leave {
@@ -256,29 +258,19 @@ impl Live {
         self.core.engine.next_wakeup().map_or(longest, |due| clock.until(due).min(longest))
     }
 
-    /// Puts on record if the wall clock was set. It is of no account for anything but what is shown, so it need not be on
-    /// record at once if the disk is full.
-    fn look_at_clock(&mut self, now: Time, reading: Reading) -> Result<(), ServerError> {
-        let now = now.max(self.core.engine.state().now());
-        let Some(found) = self.core.ledger.timeline().compare(now, reading) else { return Ok(()) };
-        let fact = Fact::Clock(found.clone());
-        match self.store.append(now, &[text_of(&fact)]) {
-            Ok(last) => {
-                found.say();
-                self.core.ledger.apply(now, &fact, &self.core.engine.state().books().cluster);
-                self.show(now, vec![fact], last);
-                Ok(())
-            }
-            Err(error @ JournalError::MustReopen { .. }) => Err(error.into()),
-            Err(error) => {
-                tracing::warn!(%error, "that the machine's clock was set is not on record yet");
-                Ok(())
-            }
-        }
+    /// One batch: decide, journal, show, answer, act.
+    pub fn turn(&mut self, now: Time, calls: Vec<Call>, news: Vec<News>) -> Result<(), ServerError> {
+        self.take_turn(now, None, calls, news)
     }
 
-    /// One batch: decide, journal, show, answer, act.
-    pub fn turn(&mut self, now: Time, calls: Vec<Call>, mut news: Vec<News>) -> Result<(), ServerError> {
+    /// The same, if something is new about the clocks of the machine.
+    fn take_turn(
+        &mut self,
+        now: Time,
+        found: Option<ClockFound>,
+        calls: Vec<Call>,
+        mut news: Vec<News>,
+    ) -> Result<(), ServerError> {
         if let Some(doubt) = self.doubt.take() {
             self.resolve(doubt)?;
         }
@@ -305,6 +297,9 @@ impl Live {
             calls.into_iter().map(|(caller, ask, reply)| ((caller, ask), reply)).unzip();
         let began = Instant::now();
         let mut step = self.core.step(now, asks, news.clone());
+        if let Some(found) = found {
+            self.core.hear_clock(now, found, &mut step);
+        }
         if step.facts.is_empty() && waiting.is_empty() && self.replica.read().trouble.is_some() {
             // Whether the journal can be written again shows only when something is written.
             self.core.choose_again(now, &mut step);

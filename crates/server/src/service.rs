@@ -15,7 +15,7 @@ use journal::{Entry, Journal, JournalError, Reader};
 use policies::PolicyConfig;
 
 use crate::clock::{Clock, Reading, Timeline};
-use crate::core::Core;
+use crate::core::{Core, Step};
 use crate::data_dir::make_data_dir;
 use crate::error::ServerError;
 use crate::fact::Fact;
@@ -245,11 +245,9 @@ fn resume(
 /// Puts on record what the clocks of the machine say now, unless it is what they said before.
 fn set_clock(journal: &mut Journal, now: Time, core: &mut Core, reading: Reading) -> Result<(), JournalError> {
     let Some(found) = core.ledger.timeline().compare(now, reading) else { return Ok(()) };
-    found.say();
-    let fact = Fact::Clock(found);
-    append(journal, now, std::slice::from_ref(&fact))?;
-    core.ledger.apply(now, &fact, &core.engine.state().books().cluster);
-    Ok(())
+    let mut step = Step::default();
+    core.hear_clock(now, found, &mut step);
+    append(journal, now, &step.facts)
 }
 
 fn facts_of(events: Vec<Event>) -> Vec<Fact> {

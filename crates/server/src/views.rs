@@ -129,9 +129,10 @@ fn claim(shown: &Shown, id: ClaimId, now: Time) -> JobView {
         labels: acceptance.map_or_else(Default::default, |acceptance| acceptance.request.labels.clone()),
         depends_on: acceptance
             .map_or(Vec::new(), |acceptance| acceptance.request.depends_on.iter().map(ToString::to_string).collect()),
-        // It is shown as it was asked for.
-        deadline: (claim.spec.deadline)
-            .map(|deadline| rfc3339(shown.ledger.timeline().wall_ms_as_of(claim.submitted, deadline))),
+        deadline: acceptance
+            .and_then(|acceptance| acceptance.request.limits.deadline.as_deref())
+            .and_then(|deadline| api::unix_millis(deadline).ok())
+            .map(rfc3339),
         spec: None,
         summary: false,
     }
@@ -482,6 +483,8 @@ pub fn event(shown: &Shown, line: &Line) -> Option<EventView> {
             | Event::ClaimRested { .. }
             | Event::Refitted { .. }
             | Event::RunTimed { .. }
+            // A deadline is shown by the wall clock, where it stays.
+            | Event::DeadlineMoved { .. }
             // Why is a fact of its own.
             | Event::RunNotResized { .. }
             | Event::Planned(_)

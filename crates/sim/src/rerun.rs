@@ -291,8 +291,8 @@ impl Reading {
             }
             // What was forgotten is in the recording all the same.
             Event::Forgotten { .. } => {}
-            // What it is charged for is measured again.
-            Event::RunTimed { .. } => {}
+            // What it is charged for is measured again, and no clock is set meanwhile.
+            Event::RunTimed { .. } | Event::DeadlineMoved { .. } => {}
             // What follows from limits and failures follows again.
             Event::LimitReached { .. } | Event::ClaimRests { .. } | Event::ClaimRested { .. } => {}
             Event::ClaimEnded { .. } | Event::Planned(_) | Event::PlanRefused { .. } => {}

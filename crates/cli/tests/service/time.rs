@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -168,4 +168,48 @@ fn a_limit_counts_all_attempts_also_while_the_service_is_away() {
     until_all_have_gone(&service);
     service.rise();
     assert_eq!(service.until(&id, "timed_out")["attempts"], 2);
+}
+
+/// Lets the service find itself in another boot of the machine from its next start on.
+fn reboot(service: &mut Service, folder: &Path) -> bool {
+    let is_root = rustix::process::getuid().is_root();
+    if !is_root {
+        pass_over("only root can make a boot look like another");
+        return false;
+    }
+    let boot = folder.join("boot_id");
+    fs::write(&boot, "00000000-1111-2222-3333-444444444444\n").unwrap();
+    let mount = format!("mount --bind {} /proc/sys/kernel/random/boot_id", boot.display());
+    service.start_after(&format!("exec unshare -m sh -c '{mount} && exec \"$0\" \"$@\"' \"$0\" \"$@\""));
+    true
+}
+
+#[test]
+fn while_the_machine_is_off_nothing_is_charged_and_its_restart_is_no_failure() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut service = Service::start(FOUR_DEVICES);
+    let begun = Instant::now();
+    let id = service.submit(&["--max-runtime", "1h", "--", "sleep", "600"]);
+    service.until(&id, "running");
+    let usage = service.data_dir().join("runs").join(format!("{id}.1")).join("usage.json");
+    eventually("the supervisor gives a sign of life", || usage.exists());
+    if !reboot(&mut service, folder.path()) {
+        return;
+    }
+    service.kill();
+    while let [first, ..] = processes::of(service.data_dir()).as_slice() {
+        processes::kill(first.pid, Signal::KILL);
+    }
+    let off = Duration::from_secs(5);
+    std::thread::sleep(off);
+    service.rise();
+    let job = service.until_it(&id, "running again", |job| job["attempts"] == 2 && job["state"] == "running");
+    assert_eq!((&job["failures"], &job["preemptions"]), (&0.into(), &0.into()));
+    let charged = job["elapsed_seconds"].as_f64().unwrap();
+    let on = begun.elapsed().saturating_sub(off).as_secs_f64();
+    assert!((2.0..=on).contains(&charged), "{charged} s, and the machine was on for {on} s");
+    let said = events(&service, "machine_restarted", 1);
+    assert!(said[0].contains("the machine was restarted"), "{said:?}");
+    service.json(&["cancel", "-o", "json", &id]);
+    service.until(&id, "cancelled");
 }
