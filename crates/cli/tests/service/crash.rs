@@ -20,11 +20,11 @@ use crate::processes::{self, Process};
 use crate::service::{PATIENCE, Service, eventually, say};
 
 const CONFIG: &str = "policy = \"sia:others=tiresias,round=1s\"\ngrace = \"1s\"\nrest_after_failure = \"50ms\"\n\
-                      [[accelerators]]\nkind = \"t4\"\ncount = 6\n";
-const DEVICES: f64 = 6.0;
+                      [[accelerators]]\nkind = \"t4\"\ncount = 8\n";
+const DEVICES: f64 = 8.0;
 const CLIENTS: u64 = 3;
 /// More are not submitted while so many are under way.
-const MOST_LIVE: usize = 14;
+const MOST_LIVE: usize = 12;
 /// Rounds and resizes, preemptions, neither.
 const POLICIES: [&str; 4] =
     ["sia:others=tiresias,round=1s", "tiresias:thresholds=1", "sia:others=tiresias,round=1s", "fifo"];
@@ -84,7 +84,7 @@ fn nothing_is_lost_however_often_the_service_supervisors_and_workers_are_killed(
                     service.kill();
                     users.killed.lock().unwrap().services += 1;
                     service.spawn();
-                    live_for_a_while(&mut service, &mut random);
+                    live_for_a_while(&mut service, users, &mut random);
                 }
                 OF_THE_SERVICE => users.kill_a_supervisor(&mut random),
                 _ => users.kill_a_worker(&mut random),
@@ -93,6 +93,7 @@ fn nothing_is_lost_however_often_the_service_supervisors_and_workers_are_killed(
         service.kill();
         service.rise();
     });
+    users.until_a_gang_has_grown();
     users.until_all_is_done();
     let jobs = users.list_tasks();
     let wall_seconds = begun.elapsed().as_secs_f64();
@@ -136,14 +137,20 @@ fn summary(jobs: &[Value], killed: &Killed, seconds: f64) -> String {
     )
 }
 
-/// Half of the crashes come while the service is still finding out what was, half while it is at work.
-fn live_for_a_while(service: &mut Service, random: &mut ChaCha8Rng) {
-    if random.random_bool(0.5) {
-        std::thread::sleep(Duration::from_millis(random.random_range(0..500)));
-    } else {
+/// Half of the crashes come while the service is still finding out what was, half while it is at work. Now and then users
+/// ask for nothing, so that gangs grow: it is killed in the middle of that.
+fn live_for_a_while(service: &mut Service, users: &Users<'_>, random: &mut ChaCha8Rng) {
+    let kind = random.random_range(0..16);
+    if kind >= 8 {
         service.until_ready();
-        std::thread::sleep(Duration::from_millis(random.random_range(0..600)));
     }
+    let is_quiet = kind >= 14;
+    users.rest.store(is_quiet, Ordering::Relaxed);
+    if is_quiet {
+        users.use_policy(POLICIES[0]);
+    }
+    let milliseconds = if is_quiet { 2000..4000 } else { 0..600 };
+    std::thread::sleep(Duration::from_millis(random.random_range(milliseconds)));
 }
 
 /// Everybody who uses the service, and what they remember of it.
@@ -154,6 +161,7 @@ struct Users<'a> {
     faults: Mutex<Vec<String>>,
     killed: Mutex<Killed>,
     leave: AtomicBool,
+    rest: AtomicBool,
 }
 
 impl Users<'_> {
@@ -165,6 +173,7 @@ impl Users<'_> {
             faults: Mutex::default(),
             killed: Mutex::default(),
             leave: AtomicBool::new(false),
+            rest: AtomicBool::new(false),
         }
     }
 
@@ -174,6 +183,7 @@ impl Users<'_> {
         let mut count = 0;
         while !self.leave.load(Ordering::Relaxed) {
             match random.random_range(0..200) {
+                _ if self.rest.load(Ordering::Relaxed) => {}
                 0..=89 => {
                     if self.live_count().is_some_and(|live| live < MOST_LIVE) {
                         let errand = errand(&mut random, format!("job-{seed}-{count}"));
@@ -188,14 +198,17 @@ impl Users<'_> {
                 100..=119 => self.change_one(&mut random, "hold"),
                 120..=169 => self.change_one(&mut random, "release"),
                 170..=177 => {
-                    let policy = json!({ "policy": POLICIES[random.random_range(0..POLICIES.len())] }).to_string();
-                    self.try_once("PUT", "/v1/policy", &policy);
+                    self.use_policy(POLICIES[random.random_range(0..POLICIES.len())]);
                 }
-                178..=180 => self.let_an_elastic_end(&mut random),
+                178..=180 => self.let_an_elastic_end(),
                 _ => drop(http::get(&self.socket, "/v1/jobs?limit=50")),
             }
             std::thread::sleep(Duration::from_millis(random.random_range(0..120)));
         }
+    }
+
+    fn use_policy(&self, policy: &str) {
+        self.try_once("PUT", "/v1/policy", &json!({ "policy": policy }).to_string());
     }
 
     fn data_dir(&self) -> &Path {
@@ -244,10 +257,12 @@ impl Users<'_> {
         self.notes.join(format!("{name}.end"))
     }
 
-    fn let_an_elastic_end(&self, random: &mut ChaCha8Rng) {
-        let elastic = self.elastic();
-        if !elastic.is_empty() {
-            fs::write(self.end_of(&elastic[random.random_range(0..elastic.len())]), "").unwrap();
+    /// Whoever has changed its size may go.
+    fn let_an_elastic_end(&self) {
+        let live = self.try_list("?state=live&limit=1000").unwrap_or_default();
+        let has_resized = |job: &&Value| job["resizes"].as_u64() > Some(0);
+        if let Some(name) = live.iter().find(has_resized).and_then(|job| job["name"].as_str()) {
+            fs::write(self.end_of(name), "").unwrap();
         }
     }
 
@@ -338,7 +353,10 @@ impl Users<'_> {
 
     /// A change to a job of one's own; whoever is not answered forgets it.
     fn change_one(&self, random: &mut ChaCha8Rng, change: &str) {
-        let live = self.try_list("?state=live&limit=1000").unwrap_or_default();
+        let mut live = self.try_list("?state=live&limit=1000").unwrap_or_default();
+        // A gang that is to change its size is let alone until it has.
+        let is_to_resize = |job: &Value| job["workers"]["min"] != job["workers"]["max"] && job["resizes"] == 0;
+        live.retain(|job| !is_to_resize(job));
         if live.is_empty() {
             return;
         }
@@ -409,6 +427,16 @@ impl Users<'_> {
         found
     }
 
+    /// At the latest when nobody is killed any more.
+    fn until_a_gang_has_grown(&self) {
+        self.use_policy(POLICIES[0]);
+        let has_grown = || self.list("").iter().any(|job| job["resizes"].as_u64() > Some(0));
+        if self.elastic().is_empty() && !has_grown() {
+            self.submit(elastic_errand("job-last".into()));
+        }
+        eventually("a gang has grown", has_grown);
+    }
+
     /// Lets go whatever is held, ends what does not end by itself, and waits for the last job.
     fn until_all_is_done(&self) {
         self.elastic().iter().for_each(|name| fs::write(self.end_of(name), "").unwrap());
@@ -425,9 +453,8 @@ impl Users<'_> {
 /// A gang of one to three, short, that ends well, fails and is tried again, or fails for good; or an array of such; or a
 /// gang that changes its size.
 fn errand(random: &mut ChaCha8Rng, name: String) -> Errand {
-    let elastic = random.random_bool(0.1);
-    if elastic {
-        return Errand { name, workers: 3, max_failures: 99, elastic, ..Errand::default() };
+    if random.random_bool(0.1) {
+        return elastic_errand(name);
     }
     let tasks = random.random_bool(0.15).then(|| random.random_range(2..=3));
     let (fails, max_failures) = [(0, 0), (0, 2), (1, 2), (2, 3), (9, 0), (9, 1)][random.random_range(0..6)];
@@ -442,4 +469,8 @@ fn errand(random: &mut ChaCha8Rng, name: String) -> Errand {
         tasks,
         ..Errand::default()
     }
+}
+
+fn elastic_errand(name: String) -> Errand {
+    Errand { name, workers: 4, max_failures: 99, elastic: true, ..Errand::default() }
 }
