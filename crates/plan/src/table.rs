@@ -3,13 +3,20 @@
 
 use cluster::ClaimId;
 
-/// Rows on a page. A page is given back when its last row is forgotten.
+/// Rows on a page. A page is given back with its last row, unless it is the page where the next numbers go.
 const PAGE: usize = 64;
 
 #[derive(Debug, Clone)]
 pub struct Table<T> {
-    /// An empty page takes no room.
-    pages: Vec<Vec<Option<T>>>,
+    pages: Vec<Page<T>>,
+    len: usize,
+}
+
+/// An empty page that was given back takes no room.
+#[derive(Debug, Clone)]
+struct Page<T> {
+    rows: Vec<Option<T>>,
+    /// How many there are.
     len: usize,
 }
 
@@ -19,50 +26,70 @@ impl<T> Default for Table<T> {
     }
 }
 
+impl<T> Default for Page<T> {
+    fn default() -> Page<T> {
+        Page { rows: Vec::new(), len: 0 }
+    }
+}
+
 impl<T> Table<T> {
     #[inline]
     pub fn get(&self, id: ClaimId) -> Option<&T> {
-        self.pages.get(id.0 as usize / PAGE)?.get(id.0 as usize % PAGE)?.as_ref()
+        self.pages.get(id.0 as usize / PAGE)?.rows.get(id.0 as usize % PAGE)?.as_ref()
     }
 
     #[inline]
     pub fn get_mut(&mut self, id: ClaimId) -> Option<&mut T> {
-        self.pages.get_mut(id.0 as usize / PAGE)?.get_mut(id.0 as usize % PAGE)?.as_mut()
+        self.pages.get_mut(id.0 as usize / PAGE)?.rows.get_mut(id.0 as usize % PAGE)?.as_mut()
     }
 
     /// Puts in a row, and returns the one that was there.
     pub fn insert(&mut self, id: ClaimId, row: T) -> Option<T> {
         let (page, place) = (id.0 as usize / PAGE, id.0 as usize % PAGE);
         if self.pages.len() <= page {
-            self.pages.resize_with(page + 1, Vec::new);
+            self.turn_to(page);
         }
         let page = &mut self.pages[page];
-        if page.capacity() == 0 {
-            page.reserve_exact(PAGE);
+        if page.rows.capacity() == 0 {
+            page.rows.reserve_exact(PAGE);
         }
-        if page.len() <= place {
-            page.resize_with(place + 1, || None);
+        if page.rows.len() <= place {
+            page.rows.resize_with(place + 1, || None);
         }
-        let before = page[place].replace(row);
+        let before = page.rows[place].replace(row);
+        page.len += usize::from(before.is_none());
         self.len += usize::from(before.is_none());
         before
     }
 
+    /// The next numbers go to this page.
+    fn turn_to(&mut self, page: usize) {
+        if let Some(last) = self.pages.last_mut()
+            && last.len == 0
+        {
+            *last = Page::default();
+        }
+        self.pages.resize_with(page + 1, Page::default);
+    }
+
     pub fn remove(&mut self, id: ClaimId) -> Option<T> {
-        let page = self.pages.get_mut(id.0 as usize / PAGE)?;
-        let before = page.get_mut(id.0 as usize % PAGE)?.take()?;
+        let number = id.0 as usize / PAGE;
+        let is_last = number + 1 == self.pages.len();
+        let page = self.pages.get_mut(number)?;
+        let before = page.rows.get_mut(id.0 as usize % PAGE)?.take()?;
+        page.len -= 1;
         self.len -= 1;
-        if page.iter().all(Option::is_none) {
-            *page = Vec::new();
+        if page.len == 0 && !is_last {
+            *page = Page::default();
         }
         Some(before)
     }
 
     /// All rows in order of their numbers.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (ClaimId, &T)> {
-        self.pages.iter().enumerate().flat_map(|(page, rows)| {
+        self.pages.iter().enumerate().flat_map(|(page, of_page)| {
             let row = move |(place, row)| Some((ClaimId((page * PAGE + place) as u32), Option::as_ref(row)?));
-            rows.iter().enumerate().filter_map(row)
+            of_page.rows.iter().enumerate().filter_map(row)
         })
     }
 
@@ -135,6 +162,11 @@ mod tests {
         assert_eq!(table.len(), 5);
     }
 
+    fn pages_in_use(table: &Table<u32>) -> Vec<usize> {
+        let in_use = table.pages.iter().enumerate().filter(|(_, page)| page.rows.capacity() > 0);
+        in_use.map(|(number, _)| number).collect()
+    }
+
     #[test]
     fn a_page_is_given_back_with_its_last_row() {
         let mut table = of(0..130);
@@ -142,9 +174,11 @@ mod tests {
             assert_eq!(table.remove(ClaimId(id)), Some(id * 10));
         }
         assert_eq!(table.remove(ClaimId(3)), None, "it is forgotten already");
-        assert_eq!(table.pages.iter().filter(|page| page.capacity() > 0).count(), 1);
+        assert_eq!(pages_in_use(&table), [1, 2], "the last one is where the next numbers go");
         assert_eq!(table, of([70]));
         assert_ne!(table, of([71]));
+        table.insert(ClaimId(200), 0);
+        assert_eq!(pages_in_use(&table), [1, 3]);
     }
 
     #[test]
