@@ -82,6 +82,7 @@ impl Books {
         &self.claims
     }
 
+    #[inline]
     pub fn claim(&self, id: ClaimId) -> &Claim {
         self.claims.claim(id)
     }
@@ -214,6 +215,7 @@ impl Books {
         self.claims.claim_mut(id).progress.hold(now, gpus);
     }
 
+    #[inline]
     pub fn progress_mut(&mut self, id: ClaimId) -> &mut crate::claim::Progress {
         &mut self.claims.claim_mut(id).progress
     }

@@ -450,10 +450,12 @@ impl Claims {
         self.all.get(id)
     }
 
+    #[inline]
     pub fn claim(&self, id: ClaimId) -> &Claim {
         &self.all[id]
     }
 
+    #[inline]
     pub fn claim_mut(&mut self, id: ClaimId) -> &mut Claim {
         &mut self.all[id]
     }

@@ -54,6 +54,7 @@ impl<'a> Snapshot<'a> {
         self.books.room()
     }
 
+    #[inline]
     pub fn claim(&self, id: ClaimId) -> &'a Claim {
         self.books.claim(id)
     }

@@ -4,7 +4,7 @@
 use cluster::ClaimId;
 
 /// Rows on a page. A page is given back with its last row, unless it is the page where the next numbers go.
-const PAGE: usize = 64;
+const PAGE: usize = 512;
 
 #[derive(Debug, Clone)]
 pub struct Table<T> {
@@ -169,15 +169,17 @@ mod tests {
 
     #[test]
     fn a_page_is_given_back_with_its_last_row() {
-        let mut table = of(0..130);
-        for id in (0..130).filter(|id| *id != 70) {
+        let page = PAGE as u32;
+        let (kept, end) = (page + 6, 2 * page + 2);
+        let mut table = of(0..end);
+        for id in (0..end).filter(|id| *id != kept) {
             assert_eq!(table.remove(ClaimId(id)), Some(id * 10));
         }
         assert_eq!(table.remove(ClaimId(3)), None, "it is forgotten already");
         assert_eq!(pages_in_use(&table), [1, 2], "the last one is where the next numbers go");
-        assert_eq!(table, of([70]));
-        assert_ne!(table, of([71]));
-        table.insert(ClaimId(200), 0);
+        assert_eq!(table, of([kept]));
+        assert_ne!(table, of([kept + 1]));
+        table.insert(ClaimId(3 * page), 0);
         assert_eq!(pages_in_use(&table), [1, 3]);
     }
 
