@@ -10,7 +10,8 @@ use crate::chain::Link;
 use crate::inspect::Inspection;
 use crate::layout;
 use crate::queries::{self, Stop, walk};
-use crate::{Entry, JournalError};
+use crate::reader;
+use crate::{Entry, JournalError, Snapshot};
 
 /// What [`export`] wrote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +19,12 @@ pub struct Exported {
     pub entries: u64,
     /// The number of the last entry, 0 if there is none.
     pub last: u64,
+}
+
+/// The snapshot in the journal at `path`. Like [`export`], it must not be used on a journal that this process has open.
+pub fn snapshot(path: &Path) -> Result<Option<Snapshot>, JournalError> {
+    let inspection = Inspection::open(path)?;
+    reader::snapshot(&inspection.connection, path)
 }
 
 /// Writes every entry of the journal at `path` as `{"seq":…,"at":…,"fact":…}`, where `fact` is its text. The chain is

@@ -34,7 +34,7 @@ mod verify;
 pub use archive::read_stray_archives;
 pub use compaction::{Compaction, Preparation};
 pub use error::JournalError;
-pub use export::{Exported, export};
+pub use export::{Exported, export, snapshot};
 pub use identity::{Identity, NotAnIdentity};
 pub use layout::is_journal;
 pub use reader::Reader;

@@ -109,7 +109,7 @@ impl Reading {
 impl Timeline {
     /// A moment by the wall clock as it was then, in milliseconds since 1970. What is still to come is told by the wall
     /// clock as it is.
-    pub(crate) fn wall_ms(&self, time: Time) -> i64 {
+    pub fn wall_ms(&self, time: Time) -> i64 {
         let known = self.offsets.partition_point(|(from, _)| *from <= time);
         let offset = self.offsets[..known].last().map_or(0, |(_, offset)| *offset);
         millis(time).saturating_add(offset)
@@ -135,7 +135,8 @@ impl Timeline {
         }
     }
 
-    pub(crate) fn apply(&mut self, at: Time, found: &ClockFound) {
+    /// Takes note of what was found.
+    pub fn apply(&mut self, at: Time, found: &ClockFound) {
         let offset = found.reading.offset_ms(at);
         if offset != self.zero_unix_ms() {
             self.offsets.push((at, offset));

@@ -28,6 +28,7 @@ pub use data_dir::journal_path;
 pub use error::ServerError;
 pub use explain::explain;
 pub use fact::{Acceptance, Array, Caller, Deed, Fact};
+pub use image::recorded_timeline;
 pub use ledger::{Happening, Job, Ledger, What};
 pub use live::{Doubt, Inbox, Live, Message, Messages, Store, Undone};
 pub use replica::{Line, Replica, Shown};

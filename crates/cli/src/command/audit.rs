@@ -5,9 +5,10 @@ use std::io::{self, Write};
 
 use anyhow::anyhow;
 use clap::Args;
+use cluster::Time;
 use serde::Serialize;
 use serde_json::Value;
-use server::{Caller, Deed, Fact};
+use server::{Caller, Deed, Fact, Timeline};
 
 use super::serve::DataDir;
 use super::service::{self, Shape};
@@ -44,9 +45,10 @@ impl Audit {
         if !path.exists() {
             return Err(Failure::new(anyhow!("there is no journal at {}", path.display())));
         }
-        let mut lines = Lines::default();
+        let (timeline, upto) = server::recorded_timeline(&path).map_err(Failure::new)?;
+        let mut lines = Lines { timeline, clocks_known_upto: upto, partial: Vec::new(), found: Vec::new() };
         journal::export(&path, &mut lines).map_err(Failure::new)?;
-        let mut lines = lines.found;
+        let mut lines = lines.by_wall_clock();
         lines.retain(|line| self.by.as_ref().is_none_or(|by| *by == line.user));
         match self.output {
             Shape::Json => lines.iter().try_for_each(service::json),
@@ -62,10 +64,13 @@ fn row(line: Line) -> Vec<String> {
 }
 
 /// Picks out of the export what somebody did.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Lines {
+    /// Entries carry the time of the engine; people go by the wall clock as it was then.
+    timeline: Timeline,
+    clocks_known_upto: u64,
     partial: Vec<u8>,
-    found: Vec<Line>,
+    found: Vec<(Time, Line)>,
 }
 
 impl Write for Lines {
@@ -73,8 +78,9 @@ impl Write for Lines {
         for part in bytes.split_inclusive(|&byte| byte == b'\n') {
             self.partial.extend_from_slice(part);
             if part.ends_with(b"\n") {
-                self.found.extend(deed_in(&self.partial)?);
-                self.partial.clear();
+                let text = std::mem::take(&mut self.partial);
+                let deed = self.deed_in(&text)?;
+                self.found.extend(deed);
             }
         }
         Ok(bytes.len())
@@ -85,24 +91,38 @@ impl Write for Lines {
     }
 }
 
-fn deed_in(text: &[u8]) -> io::Result<Option<Line>> {
-    let entry: Value = serde_json::from_slice(text)?;
-    let is_deed = |name: &str| entry["fact"].get(name).is_some();
-    // Most entries are the core's own, and are not read any further.
-    if !["Numbered", "Did", "TokenMade", "TokenRevoked"].into_iter().any(is_deed) {
-        return Ok(None);
+impl Lines {
+    /// That the clock was set may stand behind what was done at the same moment.
+    fn by_wall_clock(self) -> Vec<Line> {
+        let at = |time| api::rfc3339(self.timeline.wall_ms(time));
+        self.found.into_iter().map(|(time, line)| Line { at: at(time), ..line }).collect()
     }
-    let (seq, at) = (entry["seq"].as_u64().unwrap_or(0), entry["at"].as_i64().unwrap_or(0));
-    let fact: Fact = serde_json::from_value(entry["fact"].clone())?;
-    Ok(described(&fact).map(|(by, what)| Line {
-        seq,
-        at: api::rfc3339(at),
-        user: by.name.clone(),
-        uid: by.uid,
-        role: by.role.as_str(),
-        token: by.token,
-        what,
-    }))
+
+    fn deed_in(&mut self, text: &[u8]) -> io::Result<Option<(Time, Line)>> {
+        let entry: Value = serde_json::from_slice(text)?;
+        let is_told_of = |name: &str| entry["fact"].get(name).is_some();
+        // Most entries are the core's own, and are not read any further.
+        if !["Numbered", "Did", "TokenMade", "TokenRevoked", "Clock"].into_iter().any(is_told_of) {
+            return Ok(None);
+        }
+        let (seq, at) = (entry["seq"].as_u64().unwrap_or(0), Time::from_millis(entry["at"].as_u64().unwrap_or(0)));
+        let fact: Fact = serde_json::from_value(entry["fact"].clone())?;
+        if let Fact::Clock(found) = &fact
+            && seq > self.clocks_known_upto
+        {
+            self.timeline.apply(at, found);
+        }
+        let line = |(by, what): (&Caller, String)| Line {
+            seq,
+            at: String::new(),
+            user: by.name.clone(),
+            uid: by.uid,
+            role: by.role.as_str(),
+            token: by.token,
+            what,
+        };
+        Ok(described(&fact).map(|described| (at, line(described))))
+    }
 }
 
 fn described(fact: &Fact) -> Option<(&Caller, String)> {

@@ -83,9 +83,11 @@ fn a_wall_clock_that_is_set_while_jobs_run_is_shown_said_and_not_charged() {
     let service = &faked.service;
     let running = service.submit(&["--max-runtime", "1h", "--", "sleep", "60"]);
     service.until(&running, "running");
+    let mut submitted = Vec::new();
     for hours in [5, -5, 0] {
         faked.set(hours);
         let job = faked.short_job();
+        submitted.push(job["submitted_at"].as_str().unwrap().to_string());
         for moment in ["submitted_at", "started_at", "finished_at"] {
             let away = (off_by(&job[moment]) - hours * HOUR).abs();
             assert!(away < HOUR, "{hours} h: {moment} is {} and {away} ms away", job[moment]);
@@ -94,6 +96,11 @@ fn a_wall_clock_that_is_set_while_jobs_run_is_shown_said_and_not_charged() {
         assert_eq!(service.show(&running)["state"], "running", "it has an hour, and not by the wall clock");
         assert_charged_sanely(&service.show(&running));
     }
+    let audit = service.moira(&["audit", "-o", "json"]);
+    let audit = String::from_utf8(audit.stdout).unwrap();
+    let audit: Vec<Value> = audit.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let audited: Vec<&str> = audit.iter().skip(1).filter_map(|line| line["at"].as_str()).collect();
+    assert_eq!(audited, submitted, "the audit goes by the wall clock too");
     let said = events(service, "clock_set", 3);
     for (event, words) in said.iter().zip(["went forward by 5h", "went back by 10h", "went forward by 5h"]) {
         let words = format!("the machine's clock {words}");
