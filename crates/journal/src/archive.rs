@@ -58,6 +58,11 @@ fn files_in(folder: &Path) -> Result<Vec<PathBuf>, JournalError> {
     }
 }
 
+/// Whether anything lies where the archives of the journal at `path` are kept.
+pub fn has_archives(path: &Path) -> Result<bool, JournalError> {
+    Ok(!files_in(&folder(path))?.is_empty())
+}
+
 /// Shows the text of every entry that can be read in any archive beside the journal at `path`, whether the journal knows
 /// it or not, in no order: for when the journal does not tell all that was. What cannot be read is passed over.
 pub fn read_stray_archives(path: &Path, mut each: impl FnMut(&str)) -> Result<(), JournalError> {

@@ -17,6 +17,8 @@ use crate::{Entry, JournalError, Snapshot};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exported {
     pub entries: u64,
+    /// Entries up to this one were let go and are not part of it; 0 if it is the whole history.
+    pub released: u64,
     /// The number of the last entry, 0 if there is none.
     pub last: u64,
 }
@@ -28,7 +30,7 @@ pub fn snapshot(path: &Path) -> Result<Option<Snapshot>, JournalError> {
 }
 
 /// Writes every entry of the journal at `path` as `{"seq":…,"at":…,"fact":…}`, where `fact` is its text. The chain is
-/// followed from the very first entry: a gap is an error, not a shorter export. Like [`verify`](crate::verify()), it
+/// followed from the first entry whose archive was not let go: a gap is an error, not a shorter export. Like [`verify`](crate::verify()), it
 /// must not be used on a journal that this process has open.
 pub fn export(path: &Path, to: &mut impl Write) -> Result<Exported, JournalError> {
     let inspection = Inspection::open(path)?;
@@ -40,8 +42,13 @@ pub fn export(path: &Path, to: &mut impl Write) -> Result<Exported, JournalError
     }
     inspection.known(path, layout::version(connection).map_err(reading())?.unwrap_or(0))?;
 
+    let released = queries::released(connection).map_err(reading())?;
     let mut end = Link::START;
     for archive in queries::archives(connection).map_err(reading())? {
+        if archive.end.seq <= released {
+            end = archive.end;
+            continue;
+        }
         let file = archive.path(path);
         let found = archive::read(&file, end, |entry| write(to, &entry))?;
         if found != archive.end {
@@ -60,7 +67,7 @@ pub fn export(path: &Path, to: &mut impl Write) -> Result<Exported, JournalError
         Some(what) => Err(damaged(walk.end.seq, what)),
         None => {
             to.flush().map_err(|source| JournalError::Export { source })?;
-            Ok(Exported { entries: walk.end.seq, last: walk.end.seq })
+            Ok(Exported { entries: walk.end.seq - released, released, last: walk.end.seq })
         }
     }
 }

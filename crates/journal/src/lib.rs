@@ -12,7 +12,7 @@
 //! | `journal.db`, `-wal`, `-shm` | the entries that no snapshot stands for yet, and SQLite's log of them |
 //! | `journal.db.head` | how far the journal had come, written after every append |
 //! | `journal.db.lock` | held by the process that writes, which is named in it |
-//! | `archive/FIRST-LAST.jsonl.gz` | the entries that the snapshot stands for |
+//! | `archive/FIRST-LAST.jsonl.gz` | the entries that the snapshot stands for, until they are let go |
 
 mod archive;
 mod chain;
@@ -27,17 +27,19 @@ mod layout;
 mod lock;
 mod queries;
 mod reader;
+mod retention;
 mod salvage;
 mod store;
 mod verify;
 
-pub use archive::read_stray_archives;
+pub use archive::{has_archives, read_stray_archives};
 pub use compaction::{Compaction, Preparation};
 pub use error::JournalError;
 pub use export::{Exported, export, snapshot};
 pub use identity::{Identity, NotAnIdentity};
 pub use layout::is_journal;
 pub use reader::Reader;
+pub use retention::{StoredArchive, release_archives, stored_archives};
 pub use salvage::{Salvaged, backup, salvage};
 pub use store::Journal;
 pub use verify::{ArchiveState, ArchiveVerified, Verified, verify};

@@ -149,6 +149,18 @@ pub(crate) fn archives(connection: &Connection) -> rusqlite::Result<Vec<Archive>
     rows.collect()
 }
 
+/// The last entry of the archives that were let go, 0 if none were. A note that names no archive's end is damaged, and
+/// counts for nothing.
+pub(crate) fn released(connection: &Connection) -> rusqlite::Result<u64> {
+    let noted = "SELECT last FROM archives WHERE last = (SELECT value FROM meta WHERE key = 'released')";
+    Ok(connection.query_row(noted, [], |row| number(row, 0)).optional()?.unwrap_or(0))
+}
+
+pub(crate) fn set_released(connection: &Connection, upto: u64) -> rusqlite::Result<()> {
+    let statement = "INSERT OR REPLACE INTO meta (key, value) VALUES ('released', ?1)";
+    connection.execute(statement, [signed(upto)]).map(drop)
+}
+
 pub(crate) fn losses(connection: &Connection) -> rusqlite::Result<Vec<Lost>> {
     let mut statement = connection.prepare("SELECT first, last FROM losses ORDER BY rowid")?;
     let rows = statement.query_map([], |row| Ok(Lost { from: number(row, 0)?, to: number(row, 1)? }))?;

@@ -9,6 +9,7 @@ use crate::chain::Link;
 use crate::inspect::Inspection;
 use crate::layout::{self, beside, directory, sync_directory};
 use crate::queries::{self, Stop, walk};
+use crate::retention::released_by_now;
 use crate::verify::verify;
 use crate::{Entry, Journal, JournalError, Lost};
 
@@ -24,6 +25,8 @@ pub struct Salvaged {
     pub last: u64,
     /// What the snapshot stands for, if it was good.
     pub snapshot: Option<u64>,
+    /// Archives up to this entry had been let go; 0 if none.
+    pub released: u64,
     /// What the head file of the damaged journal vouches for beyond that.
     pub lost: Option<Lost>,
 }
@@ -92,6 +95,12 @@ fn begin(inspection: &Inspection, path: &Path, new: &mut Journal, to: &Path) -> 
         let archives = queries::archives(&inspection.connection).unwrap_or_default();
         copy_archives(&archives, path, to)?;
         new.adopt(&snapshot, link, &archives)?;
+        // Asked for after the files were copied: whichever was let go meanwhile is known by then.
+        let by_now = queries::released(&inspection.connection).unwrap_or(0).max(released_by_now(path));
+        if let Some(released) = archives.iter().map(|archive| archive.end.seq).rfind(|end| *end <= by_now) {
+            let noting = JournalError::store("write", &new.path, link.seq);
+            queries::set_released(&new.connection, released).map_err(noting)?;
+        }
         return Ok(Some(snapshot.upto));
     }
     let mut archives = archive::lying_about(path)?;
@@ -144,7 +153,8 @@ fn record(inspection: &Inspection, new: &Journal, snapshot: Option<u64>) -> Resu
         let recording = JournalError::store("record a loss in", &new.path, last);
         queries::record_loss(&new.connection, loss).map_err(recording)?;
     }
-    Ok(Salvaged { entries: last - snapshot.unwrap_or(0), last, snapshot, lost })
+    let released = queries::released(&new.connection).map_err(JournalError::store("read", &new.path, last))?;
+    Ok(Salvaged { entries: last - snapshot.unwrap_or(0), last, snapshot, released, lost })
 }
 
 fn append(new: &mut Journal, entries: &[Entry]) -> Result<(), JournalError> {

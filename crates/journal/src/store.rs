@@ -377,7 +377,7 @@ fn make_if_absent(path: &Path, said: Option<Said>, on_loss: OnLoss) -> Result<bo
     Ok(true)
 }
 
-fn connect(path: &Path) -> Result<Connection, JournalError> {
+pub(crate) fn connect(path: &Path) -> Result<Connection, JournalError> {
     let opening = || JournalError::store("open", path, 0);
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags).map_err(opening())?;

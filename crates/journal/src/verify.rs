@@ -3,12 +3,13 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::archive;
+use crate::archive::{self, Archive};
 use crate::chain::Link;
 use crate::examine::examine;
 use crate::inspect::Inspection;
 use crate::layout;
 use crate::queries;
+use crate::retention::released_by_now;
 use crate::store::{Tail, tail};
 use crate::{Identity, JournalError, Lost};
 
@@ -27,6 +28,8 @@ pub struct Verified {
     pub lost: Vec<Lost>,
     /// What the snapshot stands for.
     pub snapshot: Option<u64>,
+    /// The archives up to this entry were let go, so the record begins with the one after it; 0 if all are kept.
+    pub released: u64,
     /// The head file is absent or unreadable: a missing tail would go unnoticed.
     pub head_missing: bool,
     /// Which journal it is, none in a layout that does not say it.
@@ -89,10 +92,11 @@ pub fn verify(path: &Path) -> Result<Verified, JournalError> {
         Err(error) if fault.is_none() => return Err(reading()(error)),
         Err(_) => {}
     }
-    let archives = match queries::archives(connection) {
-        Ok(archives) => verify_archives(path, &archives),
+    let on_record = queries::archives(connection).and_then(|found| Ok((found, queries::released(connection)?)));
+    let (archives, released) = match on_record {
+        Ok((archives, released)) => verify_archives(path, &archives, released),
         Err(error) if fault.is_none() => return Err(reading()(error)),
-        Err(_) => Vec::new(),
+        Err(_) => (Vec::new(), 0),
     };
     let entries = found.end.seq - found.start.seq;
     Ok(Verified {
@@ -103,6 +107,7 @@ pub fn verify(path: &Path) -> Result<Verified, JournalError> {
         fault,
         lost,
         snapshot: (found.start.seq > 0).then_some(found.start.seq),
+        released,
         head_missing: inspection.said.is_none(),
         identity,
         head_of,
@@ -110,19 +115,28 @@ pub fn verify(path: &Path) -> Result<Verified, JournalError> {
     })
 }
 
-fn verify_archives(journal: &Path, archives: &[archive::Archive]) -> Vec<ArchiveVerified> {
+/// The state of each archive that was not let go, and up to which entry they were.
+fn verify_archives(journal: &Path, archives: &[Archive], mut released: u64) -> (Vec<ArchiveVerified>, u64) {
     let mut start = Link::START;
     let mut verified = Vec::new();
     for archive in archives {
         let path = archive.path(journal);
-        let state = match archive::check(&path, start, archive.end) {
-            Ok(()) => ArchiveState::Whole,
-            Err(JournalError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => ArchiveState::Missing,
-            Err(JournalError::ArchiveDamaged { what, .. }) => ArchiveState::Damaged(what),
-            Err(error) => ArchiveState::Damaged(error.to_string()),
+        let checked = if archive.end.seq <= released { Ok(()) } else { archive::check(&path, start, archive.end) };
+        let state = match checked {
+            Ok(()) if archive.end.seq <= released => None,
+            Ok(()) => Some(ArchiveState::Whole),
+            Err(JournalError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                // It may have been let go since the journal was opened.
+                let let_go = archive.end.seq <= released_by_now(journal) && verified.is_empty();
+                released = if let_go { archive.end.seq } else { released };
+                (!let_go).then_some(ArchiveState::Missing)
+            }
+            Err(JournalError::ArchiveDamaged { what, .. }) => Some(ArchiveState::Damaged(what)),
+            Err(error) => Some(ArchiveState::Damaged(error.to_string())),
         };
-        verified.push(ArchiveVerified { first: archive.first, last: archive.end.seq, path, state });
+        let (first, last) = (archive.first, archive.end.seq);
+        verified.extend(state.map(|state| ArchiveVerified { first, last, path, state }));
         start = archive.end;
     }
-    verified
+    (verified, released)
 }

@@ -5,13 +5,15 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 
 use cluster::Time;
+use disk::As;
 use engine::State;
 use executors::Seen;
 use journal::{Entry, Identity, Journal, JournalError, Opened};
+use nix::unistd::geteuid;
 
 use crate::data_dir::journal_path;
 use crate::error::ServerError;
@@ -128,6 +130,9 @@ impl Losses<'_> {
         let identity = identity.map(|identity| identity.to_string());
         match seen.own(identity.as_deref()).map(|(job, _)| job).max() {
             Some(job) => self.add(format!("there is no journal, but there are directories of jobs up to {job}")),
+            None if journal::has_archives(&journal_path(self.data_dir))? => {
+                self.add("there is no journal, but there are archives of one".into())
+            }
             None => Ok(()),
         }
     }
@@ -181,7 +186,30 @@ fn first_free(path: &Path, past: Option<&Past>, seen: &Seen, opened: &Opened, lo
         }
     })?;
     let marked = u32::try_from(marked).unwrap_or(u32::MAX);
-    Ok(known.max(in_directories).max(in_archives).max(marked))
+    let let_go = noted_next_number(path)?;
+    Ok(known.max(in_directories).max(in_archives).max(marked).max(let_go))
+}
+
+/// Where it stands which numbers lie above those in archives that were let go. It is read only after a loss.
+fn numbers_file(journal: &Path) -> PathBuf {
+    journal.with_file_name("archive").join("next-number")
+}
+
+pub(crate) fn note_next_number(data_dir: &Path, next: u32) -> Result<(), ServerError> {
+    let path = numbers_file(&journal_path(data_dir));
+    // An administrator may do this for the service, which has to read it.
+    let owner = fs::metadata(data_dir).ok().filter(|_| geteuid().is_root()).map(|about| (about.uid(), about.gid()));
+    let written = disk::replace(&path, format!("{next}\n").as_bytes(), As::PRIVATE.owned_by(owner));
+    written.map_err(ServerError::file("cannot write", path))
+}
+
+fn noted_next_number(journal: &Path) -> Result<u32, ServerError> {
+    let path = numbers_file(journal);
+    match fs::read_to_string(&path) {
+        Ok(text) => Ok(text.trim().parse().unwrap_or(0)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
+        Err(error) => Err(ServerError::file("cannot read", path)(error)),
+    }
 }
 
 /// Where a data directory says which one it is, also when its journal is gone.

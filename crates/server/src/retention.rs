@@ -1,5 +1,6 @@
-//! How long what has ended is kept: jobs in memory, and the directories of their runs. Forgetting a job is a fact;
-//! removing a directory is not, since nothing is decided by it. Checkpoints are never removed.
+//! How long what has ended is kept: jobs in memory, the directories of their runs, and the archives of the journal.
+//! Forgetting a job is a fact, and the journal notes which archives it let go; removing a directory is on no record, since
+//! nothing is decided by it. Checkpoints are never removed.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -12,11 +13,14 @@ use api::{Duration, Quantity};
 use cluster::{ClaimId, Span, Time};
 use engine::State;
 use executors::{ExecutorError, Settled, SettledRun};
+use journal::StoredArchive;
 use plan::{Claim, Phase};
 use serde::{Deserialize, Serialize};
 
+use crate::data_dir::journal_path;
 use crate::error::ServerError;
 use crate::ledger::Ledger;
+use crate::opening::note_next_number;
 use crate::replica::Replica;
 
 /// The table `retention` of the configuration.
@@ -33,6 +37,12 @@ pub struct Retention {
     pub runs: usize,
     /// So much room run directories may take in `done`.
     pub runs_size: Quantity,
+    /// Archives of the journal that are older are removed.
+    pub archives_for: Duration,
+    /// So many archives are kept.
+    pub archives: usize,
+    /// So much room archives may take.
+    pub archives_size: Quantity,
     /// So many entries the journal may have after its snapshot before a new one is made.
     pub journal_entries: u64,
 }
@@ -47,6 +57,9 @@ impl Default for Retention {
             runs_for: Duration::from_secs(30 * DAY),
             runs: 10_000,
             runs_size: Quantity::new(10 << 30),
+            archives_for: Duration::from_secs(3650 * DAY),
+            archives: 100_000,
+            archives_size: Quantity::new(10 << 30),
             journal_entries: 100_000,
         }
     }
@@ -151,13 +164,44 @@ pub fn removable_runs(data_dir: &Path, limits: &Retention) -> Result<Vec<Settled
     Ok(removable(SystemTime::now(), Settled::default().look(data_dir)?, limits, |_| false))
 }
 
-/// Removes run directories until told to leave, on a thread of its own.
+/// The archives that these limits leave no room for, the oldest first. None goes before an older one.
+pub(crate) fn removable_archives(
+    now: SystemTime,
+    mut archives: Vec<StoredArchive>,
+    limits: &Retention,
+) -> Vec<StoredArchive> {
+    let mut bytes: u64 = archives.iter().map(|archive| archive.bytes).sum();
+    let mut count = archives.len();
+    let oldest = now.checked_sub(Wait::from_millis(limits.archives_for.span().as_millis()));
+    let mut goes = |archive: &StoredArchive| {
+        let too_old = oldest.is_some_and(|oldest| archive.written <= oldest);
+        let goes = too_old || count > limits.archives || bytes > limits.archives_size.bytes().get();
+        count -= 1;
+        bytes -= archive.bytes;
+        goes
+    };
+    let stays = archives.iter().position(|archive| !goes(archive)).unwrap_or(archives.len());
+    archives.truncate(stays);
+    archives
+}
+
+/// Lets go of archives, after it is noted which numbers they told of: without a journal nothing else might.
+pub(crate) fn remove_archives(data_dir: &Path, archives: &[StoredArchive], next: u32) -> Result<(), ServerError> {
+    let Some(newest) = archives.last() else { return Ok(()) };
+    note_next_number(data_dir, next)?;
+    Ok(journal::release_archives(&journal_path(data_dir), newest.last)?)
+}
+
+/// Removes run directories and archives until told to leave, on a thread of its own.
 pub(crate) fn keep_tidy(data_dir: &Path, limits: &Retention, replica: &Arc<Replica>, leave: &Receiver<()>) {
     let every = Wait::from_millis(EVERY.as_millis());
     let mut settled = Settled::default();
     while let Err(RecvTimeoutError::Timeout) = leave.recv_timeout(every) {
         if let Err(error) = tidy(data_dir, limits, replica, &mut settled) {
             tracing::warn!(%error, "old run directories could not be removed");
+        }
+        if let Err(error) = tidy_archives(data_dir, limits, replica) {
+            tracing::warn!(%error, "old archives of the journal could not be removed");
         }
     }
 }
@@ -176,6 +220,17 @@ fn tidy(
     }
     if !removed.is_empty() {
         tracing::info!(runs = removed.len(), "old run directories were removed");
+    }
+    Ok(())
+}
+
+fn tidy_archives(data_dir: &Path, limits: &Retention, replica: &Arc<Replica>) -> Result<(), ServerError> {
+    let archives = journal::stored_archives(&journal_path(data_dir))?;
+    let removed = removable_archives(SystemTime::now(), archives, limits);
+    remove_archives(data_dir, &removed, replica.read().ledger.next_number())?;
+    if let Some(newest) = removed.last() {
+        let (archives, upto) = (removed.len(), newest.last);
+        tracing::info!(archives, upto, "old archives were removed: the record begins after this entry");
     }
     Ok(())
 }
@@ -203,5 +258,26 @@ mod tests {
         assert_eq!(removed(Retention { runs_for: Duration::from_secs(750), ..Retention::default() }), [2]);
         assert_eq!(removed(Retention { runs: 2, ..Retention::default() }), [2, 3]);
         assert_eq!(removed(Retention { runs_size: Quantity::new(30), ..Retention::default() }), [2]);
+    }
+
+    fn removed_archives(limits: Retention) -> Vec<u64> {
+        let archive = |last: u64, secs: u64, bytes: u64| {
+            let written = SystemTime::UNIX_EPOCH + Wait::from_secs(secs);
+            StoredArchive { first: last - 9, last, path: "archive".into(), bytes, written }
+        };
+        // The second one was copied back from a backup, and looks younger than it is.
+        let archives = vec![archive(10, 100, 30), archive(20, 900, 10), archive(30, 300, 10)];
+        let now = SystemTime::UNIX_EPOCH + Wait::from_secs(1000);
+        removable_archives(now, archives, &limits).iter().map(|archive| archive.last).collect()
+    }
+
+    #[test]
+    fn archives_go_by_age_number_and_size_and_none_before_an_older_one() {
+        assert_eq!(removed_archives(Retention::default()), [] as [u64; 0]);
+        let old = Retention { archives_for: Duration::from_secs(600), ..Retention::default() };
+        assert_eq!(removed_archives(old), [10], "the third one is old, but the one before it is not");
+        assert_eq!(removed_archives(Retention { archives: 1, ..Retention::default() }), [10, 20]);
+        assert_eq!(removed_archives(Retention { archives: 0, ..Retention::default() }), [10, 20, 30]);
+        assert_eq!(removed_archives(Retention { archives_size: Quantity::new(20), ..Retention::default() }), [10]);
     }
 }

@@ -15,6 +15,7 @@ use perf::TrueJob;
 use plan::Availability;
 use policies::PolicyConfig;
 use report::{Fold, Report};
+use serde::Deserialize;
 use trace::Workload;
 use world::{Circumstances, Occurrence, Script};
 
@@ -43,6 +44,11 @@ pub enum RecordingError {
     Line { line: usize, what: String },
     #[error("line {line}: cannot read")]
     Read { line: usize, source: std::io::Error },
+    #[error(
+        "the record begins with entry {entry}, since older archives of the journal were removed by retention: a history \
+         can be re-run only from its beginning"
+    )]
+    Cut { entry: u64 },
     #[error("expected a journal that begins with the definition of its cluster, found {found}")]
     NoBeginning { found: &'static str },
 }
@@ -108,6 +114,9 @@ impl Recording {
                 break;
             }
             let fault = |what: String| RecordingError::Line { line, what };
+            if let Some(Cut { begins_with_entry: entry }) = (line == 1).then(|| cut(&text)).flatten() {
+                return Err(RecordingError::Cut { entry });
+            }
             let record: Record = serde_json::from_slice(&text)
                 .map_err(|error| fault(format!("expected a fact of a journal: {error}")))?;
             match (&mut reading, record.event) {
@@ -154,6 +163,16 @@ impl Recording {
     pub fn has_seen(&self, claim: ClaimId, shape: Shape) -> bool {
         self.shapes.get(claim.0 as usize).is_some_and(|shapes| shapes.contains(&shape))
     }
+}
+
+/// What an export says first of a history whose oldest part is not kept any more.
+#[derive(Deserialize)]
+struct Cut {
+    begins_with_entry: u64,
+}
+
+fn cut(line: &[u8]) -> Option<Cut> {
+    serde_json::from_slice(line).ok()
 }
 
 /// A journal half read.

@@ -10,6 +10,7 @@ use serde::Serialize;
 use serde_json::Value;
 use server::{Caller, Deed, Fact, Timeline};
 
+use super::journal::beginning;
 use super::serve::DataDir;
 use super::service::{self, Shape};
 use crate::failure::Failure;
@@ -47,7 +48,10 @@ impl Audit {
         }
         let (timeline, upto) = server::recorded_timeline(&path).map_err(Failure::new)?;
         let mut lines = Lines { timeline, clocks_known_upto: upto, partial: Vec::new(), found: Vec::new() };
-        journal::export(&path, &mut lines).map_err(Failure::new)?;
+        let exported = journal::export(&path, &mut lines).map_err(Failure::new)?;
+        if let Some(begins) = beginning(exported.released) {
+            service::tell(&begins);
+        }
         let mut lines = lines.by_wall_clock();
         lines.retain(|line| self.by.as_ref().is_none_or(|by| *by == line.user));
         match self.output {

@@ -10,6 +10,7 @@ use clap::Subcommand;
 use serde_json::Value;
 
 use crate::command::serve::DataDir;
+use crate::command::service;
 use crate::failure::Failure;
 use crate::render;
 
@@ -65,6 +66,13 @@ fn existing(data_dir: &DataDir) -> Result<PathBuf, Failure> {
     if path.exists() { Ok(path) } else { Err(Failure::new(anyhow!("there is no journal at {}", path.display()))) }
 }
 
+/// Where the record begins, if not with the first entry.
+pub(super) fn beginning(released: u64) -> Option<String> {
+    let first = released + 1;
+    let why = "the archives before it were removed by retention";
+    (released > 0).then(|| format!("the record begins with entry {first}: {why}"))
+}
+
 fn verify(path: &Path) -> Result<(), Failure> {
     let verified = journal::verify(path).map_err(Failure::new)?;
     let snapshot = verified.snapshot.map_or(String::new(), |upto| format!(", after a snapshot of entries 1 to {upto}"));
@@ -74,6 +82,9 @@ fn verify(path: &Path) -> Result<(), Failure> {
         verified.entries,
         verified.last
     ))?;
+    if let Some(begins) = beginning(verified.released) {
+        render::line(&begins)?;
+    }
     let mut wrong = what_is_wrong(&verified);
     if wrong.is_empty() {
         wrong.extend(foreign_entries(path, verified.identity)?);
@@ -165,7 +176,8 @@ fn backup(data_dir: &Path, to: &Path) -> Result<(), Failure> {
     if config.exists() {
         std::fs::copy(&config, to.join("moira.toml")).with_context(|| format!("cannot copy {}", config.display()))?;
     }
-    render::line(&format!("{}: everything up to entry {}", to.display(), copied.last))
+    render::line(&format!("{}: everything up to entry {}", to.display(), copied.last))?;
+    beginning(copied.released).map_or(Ok(()), |begins| render::line(&begins))
 }
 
 /// A directory for the copy alone: what was there before could be taken for part of it.
@@ -186,10 +198,13 @@ fn export(path: &Path, file: Option<&Path>, all: bool) -> Result<(), Failure> {
     let exported = if all {
         journal::export(path, &mut out)
     } else {
-        let mut simulated = Simulated { out: &mut out, line: Vec::new() };
+        let mut simulated = Simulated { out: &mut out, line: Vec::new(), begins: true };
         journal::export(path, &mut simulated)
     };
-    exported.map_err(Failure::new)?;
+    let exported = exported.map_err(Failure::new)?;
+    if let Some(begins) = beginning(exported.released) {
+        service::tell(&begins);
+    }
     out.flush().context("cannot write the history")?;
     Ok(())
 }
@@ -198,6 +213,8 @@ fn export(path: &Path, file: Option<&Path>, all: bool) -> Result<(), Failure> {
 struct Simulated<W> {
     out: W,
     line: Vec<u8>,
+    /// Whether nothing was written into it yet.
+    begins: bool,
 }
 
 impl<W: Write> Write for Simulated<W> {
@@ -207,6 +224,11 @@ impl<W: Write> Write for Simulated<W> {
             if part.ends_with(b"\n") {
                 let entry: Value = serde_json::from_slice(&self.line)?;
                 self.line.clear();
+                let seq = entry["seq"].as_u64().unwrap_or(0);
+                if std::mem::replace(&mut self.begins, false) && seq > 1 {
+                    // A history without its beginning cannot be re-run, and whoever tries is told why.
+                    writeln!(self.out, "{}", serde_json::json!({ "begins_with_entry": seq }))?;
+                }
                 if let Some(event) = entry["fact"].get("Core") {
                     let record = serde_json::json!({ "at": entry["at"], "event": event });
                     writeln!(self.out, "{record}")?;

@@ -326,6 +326,58 @@ fn what_has_ended_is_forgotten_and_the_service_says_so() {
     service.until(&live, "succeeded");
 }
 
+#[test]
+fn archives_that_are_not_to_be_kept_go_and_the_record_says_where_it_begins() {
+    let limits = "[retention]\njournal_entries = 30\narchives = 1\n";
+    let mut service = Service::start(&format!("{FOUR_DEVICES}{limits}"));
+    let folder = service.data_dir().join("archive");
+    let archives = || {
+        let listed = fs::read_dir(&folder).ok();
+        let names = listed.into_iter().flatten().map(|file| file.unwrap().file_name().into_string().unwrap());
+        let mut names: Vec<String> = names.filter(|name| name.ends_with(".gz")).collect();
+        names.sort();
+        names
+    };
+    eventually("there are three archives", || {
+        submit_held(&service);
+        archives().len() >= 3
+    });
+    eventually("the newest is left", || archives().len() == 1);
+    let jobs = service.get("/v1/jobs?limit=1000").body["jobs"].as_array().unwrap().len();
+    let first: u64 = archives()[0].split('-').next().unwrap().parse().unwrap();
+    let begins = format!("the record begins with entry {first}: the archives before it were removed by retention");
+
+    let verified = service.moira(&["journal", "verify"]);
+    let said = String::from_utf8_lossy(&verified.stdout).into_owned();
+    assert!(verified.status.success() && said.contains(&begins) && said.contains("it is whole"), "{said}");
+    let audit = service.moira(&["audit", "-o", "json"]);
+    assert!(String::from_utf8_lossy(&audit.stderr).contains(&begins), "{audit:?}");
+    let lines = String::from_utf8(audit.stdout).unwrap();
+    let oldest: Value = serde_json::from_str(lines.lines().next().unwrap()).unwrap();
+    assert!(oldest["seq"].as_u64().unwrap() >= first, "{oldest}");
+
+    let elsewhere = tempfile::tempdir().unwrap();
+    let place = |name: &str| elsewhere.path().join(name).display().to_string();
+    let (code, said) = service.failure(&["journal", "export", &place("record")]);
+    assert!(code == 0 && said.contains(&begins), "{said}");
+    let (code, said) = service.failure(&["sim", "rerun", &place("record"), "--policy", "fifo"]);
+    assert!(code != 0 && said.contains(&format!("begins with entry {first}, since older archives")), "{said}");
+    let made = service.moira(&["journal", "backup", &place("backup")]);
+    assert!(String::from_utf8_lossy(&made.stdout).contains(&begins), "{made:?}");
+    let copy = service.moira(&["journal", "verify", "--data-dir", &place("backup")]);
+    assert!(copy.status.success() && String::from_utf8_lossy(&copy.stdout).contains(&begins), "{copy:?}");
+
+    // Only a note is left of which numbers were given out.
+    service.kill();
+    let kept = fs::read_dir(service.data_dir()).unwrap().map(|file| file.unwrap().path());
+    kept.filter(|path| path.to_string_lossy().contains("journal.db")).for_each(|path| fs::remove_file(path).unwrap());
+    fs::remove_file(folder.join(&archives()[0])).unwrap();
+    refuses(&mut service, "there is no journal, but there are archives of one");
+    service.with("--accept-loss");
+    service.rise();
+    assert_eq!(service.submit(&["--hold", "--", "true"]), jobs.to_string());
+}
+
 fn submit_held(service: &Service) {
     let body = json!({ "command": ["true"], "hold": true }).to_string();
     assert_eq!(http::post(&service.socket(), "/v1/jobs", &[], &body).unwrap().status, 201);
