@@ -1,8 +1,9 @@
 //! What jobs write, as it is shown: every byte that is kept once, whatever happens to the files and to the service.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use crate::service::{FOUR_DEVICES, Service, binary};
 
@@ -10,6 +11,29 @@ use crate::service::{FOUR_DEVICES, Service, binary};
 const LINES: usize = 49_152;
 /// More than is kept.
 const PARTS: usize = 14;
+
+#[test]
+fn a_reader_who_pauses_for_longer_than_the_service_waits_misses_nothing() {
+    let service = Service::start(&format!("{FOUR_DEVICES}[http]\nwrite_timeout = \"500ms\"\n"));
+    let id = service.submit(&[
+        "--",
+        "sh",
+        "-c",
+        "i=0; while [ $i -lt 40000 ]; do echo a line with number $i; i=$((i+1)); done",
+    ]);
+    service.until(&id, "succeeded");
+    let whole: String = (0..40_000).map(|number| format!("a line with number {number}\n")).collect();
+    for options in [&["logs", &id][..], &["logs", "--follow", &id]] {
+        let mut paused = moira(&service, options);
+        let mut shown = paused.stdout.take().unwrap();
+        let mut read = vec![0; 1000];
+        shown.read_exact(&mut read).unwrap();
+        std::thread::sleep(Duration::from_secs(2));
+        shown.read_to_end(&mut read).unwrap();
+        assert!(paused.wait().unwrap().success());
+        assert!(read == whole.as_bytes(), "{options:?}: {} of {} bytes", read.len(), whole.len());
+    }
+}
 
 #[test]
 fn a_log_that_is_put_aside_again_and_again_is_followed_without_a_gap() {

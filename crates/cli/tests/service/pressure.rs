@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
 use serde_json::json;
 
+use crate::http;
 use crate::processes;
 use crate::service::{FOUR_DEVICES, PATIENCE, Service, binary, eventually, say};
 
@@ -109,6 +110,53 @@ fn whoever_waits_follows_or_listens_is_not_idle() {
 }
 
 #[test]
+fn whoever_takes_nothing_of_an_answer_is_dropped_and_whoever_waits_quietly_is_not() {
+    let service = service_with(&format!("{PATIENT}write_timeout = \"1s\"\n"));
+    let held = service.submit(&["--hold", "--", "true"]);
+    let quiet = begun(&service, &format!("GET /v1/jobs/{held}/wait HTTP/1.1\r\nHost: moira\r\n\r\n"));
+    let patient = begun(&service, "GET /v1/events?job=0 HTTP/1.1\r\nHost: moira\r\n\r\n");
+    // More than fits between the two ends of a socket.
+    let mut deaf = begun(&service, &"GET /v1/openapi.json HTTP/1.1\r\nHost: moira\r\n\r\n".repeat(100));
+    eventually("the answers are dropped", || is_closed(&deaf));
+    let mut told = Vec::new();
+    deaf.read_to_end(&mut told).ok();
+    let told = String::from_utf8_lossy(&told).matches("HTTP/1.1 200 ").count();
+    assert!(told < 100, "all answers came");
+
+    let listener = begun(&service, "GET /v1/events HTTP/1.1\r\nHost: moira\r\n\r\n");
+    let job = json!({ "name": "n".repeat(60), "command": ["true"], "hold": true }).to_string();
+    eventually("the stream of events is dropped", || {
+        let answer = http::post(&service.socket(), "/v1/jobs", &[], &job).unwrap();
+        assert_eq!(answer.status, 201, "{}", answer.body);
+        is_closed(&listener)
+    });
+    assert!(is_open(&quiet), "nothing waits for whoever waits");
+    assert!(!is_closed(&patient), "a stream that has nothing to say is not late");
+}
+
+#[test]
+fn what_bodies_take_in_memory_is_limited_and_ordinary_ones_go_on() {
+    for (limit, status) in [("bodies_per_peer", "429"), ("bodies", "503")] {
+        let service = service_with(&format!("{PATIENT}{limit} = \"1Mi\"\n"));
+        let half = format!("{LARGE_HEAD}{}", " ".repeat(700 << 10));
+        let first = begun(&service, &half);
+        let mut second = begun(&service, "");
+        // It may be refused before all of it is sent.
+        second.write_all(half.as_bytes()).ok();
+        let answer = rest(second);
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")) && answer.contains("in their bodies"), "{answer}");
+        assert!(is_open(&first), "the one that was there before goes on");
+        service.until(&service.submit(&["--", "true"]), "succeeded");
+        drop(first);
+        eventually("room is there again", || {
+            let mut third = begun(&service, &half);
+            third.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+            third.read(&mut [0; 1]).is_err()
+        });
+    }
+}
+
+#[test]
 fn a_half_sent_body_does_not_spoil_a_clean_stop() {
     let mut service = service_with(PATIENT);
     let id = service.submit(&["--hold", "--", "true"]);
@@ -175,6 +223,10 @@ fn a_loop_that_does_not_come_to_an_end_of_its_turn_is_not_ready() {
 const HALF_A_BODY: &str = "POST /v1/jobs HTTP/1.1\r\nHost: moira\r\nContent-Type: application/json\r\n\
                            Content-Length: 100\r\n\r\n{\"command\": [\"tr";
 
+/// What follows is never all of it.
+const LARGE_HEAD: &str = "POST /v1/jobs HTTP/1.1\r\nHost: moira\r\nContent-Type: application/json\r\n\
+                          Content-Length: 3000000\r\n\r\n";
+
 const WHOLE_BODY: &str = "POST /v1/jobs HTTP/1.1\r\nHost: moira\r\nContent-Type: application/json\r\n\
                           Content-Length: 35\r\n\r\n{\"command\": [\"true\"], \"hold\": true}";
 
@@ -229,6 +281,14 @@ fn is_open(mut stream: &UnixStream) -> bool {
     let read = stream.read(&mut [0; 1]);
     stream.set_nonblocking(false).unwrap();
     read.is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+}
+
+/// Whether the service has closed it, for those who do not read.
+fn is_closed(mut stream: &UnixStream) -> bool {
+    stream.set_nonblocking(true).unwrap();
+    let written = stream.write(b"\n");
+    stream.set_nonblocking(false).unwrap();
+    written.is_err_and(|error| error.kind() == ErrorKind::BrokenPipe)
 }
 
 /// All that comes until the service closes it.

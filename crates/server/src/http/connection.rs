@@ -47,6 +47,7 @@ pub(super) struct Counter {
 pub(super) struct Pace {
     head: Duration,
     idle: Duration,
+    write: Duration,
     pub(super) body: Duration,
 }
 
@@ -62,7 +63,12 @@ pub(crate) struct Visit {
 impl Pace {
     pub(super) fn of(config: &HttpConfig) -> Pace {
         let length = |length: api::Duration| Duration::from_secs_f64(length.as_secs_f64());
-        Pace { head: length(config.head_timeout), idle: length(config.idle_timeout), body: length(config.body_timeout) }
+        Pace {
+            head: length(config.head_timeout),
+            idle: length(config.idle_timeout),
+            write: length(config.write_timeout),
+            body: length(config.body_timeout),
+        }
     }
 }
 
@@ -74,7 +80,7 @@ impl Counter {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let mut leaving = self.leaving.clone();
-        let stream = Paced::new(stream, self.pace.head, admission.clone());
+        let stream = Paced::new(stream, self.pace, admission.clone());
         let visit = Visit { admission: admission.clone(), body_timeout: self.pace.body, leaving: self.leaving.clone() };
         let router = TowerToHyperService::new(self.router);
         let answer = service_fn(move |request: Request<Incoming>| {
@@ -145,29 +151,44 @@ impl HttpBody for Answering {
     }
 }
 
-/// A stream that fails if the head of a request does not arrive in time.
+/// A stream that fails if the head of a request does not arrive in time, or if the client does not take its answer.
 #[derive(Debug)]
 struct Paced<S> {
     stream: S,
-    head: Duration,
+    pace: Pace,
     /// When the head that has begun must be complete.
     deadline: Option<Pin<Box<Sleep>>>,
     admission: Admission,
     /// How many requests had begun when the deadline was set.
     begun: u64,
+    /// When the client must have taken something of what waits for it. None while nothing waits: a stream that has
+    /// nothing to say is never late.
+    taken_by: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S> Paced<S> {
     /// The first head is awaited from now on.
-    fn new(stream: S, head: Duration, admission: Admission) -> Paced<S> {
-        Paced { stream, head, deadline: Some(Box::pin(sleep(head))), admission, begun: 0 }
+    fn new(stream: S, pace: Pace, admission: Admission) -> Paced<S> {
+        Paced { stream, pace, deadline: Some(Box::pin(sleep(pace.head))), admission, begun: 0, taken_by: None }
+    }
+
+    /// What came of an attempt to write, or that the client took nothing for too long.
+    fn written(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if written.is_ready() {
+            self.taken_by = None;
+            return written;
+        }
+        let write = self.pace.write;
+        let deadline = self.taken_by.get_or_insert_with(|| Box::pin(sleep(write)));
+        ready!(deadline.as_mut().poll(cx));
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 
     /// What has arrived is the beginning of a head, unless a request is under way or a head has begun already.
     fn arrived(&mut self) {
         self.drop_old_deadline();
         if self.deadline.is_none() && self.admission.is_between_requests() {
-            self.deadline = Some(Box::pin(tokio::time::sleep_until(Instant::now() + self.head)));
+            self.deadline = Some(Box::pin(tokio::time::sleep_until(Instant::now() + self.pace.head)));
         }
     }
 
@@ -202,7 +223,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for Paced<S> {
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Paced<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
+        let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.written(cx, written)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -218,7 +240,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Paced<S> {
         cx: &mut Context<'_>,
         pieces: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, pieces)
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, pieces);
+        self.written(cx, written)
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use api::{Duration, Problem};
+use api::{Duration, Problem, Quantity};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
@@ -22,6 +22,8 @@ pub struct HttpConfig {
     pub body_timeout: Duration,
     /// How long a connection is kept open between requests.
     pub idle_timeout: Duration,
+    /// A client may take nothing of its answer for so long. What is merely quiet is not late.
+    pub write_timeout: Duration,
     /// At most so many connections in all; fewer where the process may open few files.
     pub connections: usize,
     /// Of those, so many are for root and the service's own user alone.
@@ -32,7 +34,14 @@ pub struct HttpConfig {
     pub requests_per_peer: usize,
     /// At most so many connections over TCP of which it is not known yet whose they are, all together.
     pub unauthenticated: usize,
+    /// At most so much of the bodies of one peer's requests is in memory; those who are not known yet are one peer.
+    pub bodies_per_peer: Quantity,
+    /// At most so much of all bodies together.
+    pub bodies: Quantity,
 }
+
+/// So much of each body is not counted: what is usual is never refused because of what others send.
+pub(crate) const SMALL_BODY: usize = 16 << 10;
 
 impl Default for HttpConfig {
     fn default() -> HttpConfig {
@@ -40,11 +49,14 @@ impl Default for HttpConfig {
             head_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(30),
             idle_timeout: Duration::from_secs(60),
+            write_timeout: Duration::from_secs(60),
             connections: 4096,
             reserved: 64,
             connections_per_peer: 1024,
             requests_per_peer: 512,
             unauthenticated: 64,
+            bodies_per_peer: Quantity::new(32 << 20),
+            bodies: Quantity::new(256 << 20),
         }
     }
 }
@@ -56,6 +68,7 @@ impl HttpConfig {
             ("head_timeout", self.head_timeout),
             ("body_timeout", self.body_timeout),
             ("idle_timeout", self.idle_timeout),
+            ("write_timeout", self.write_timeout),
         ];
         if let Some((name, _)) = timeouts.iter().find(|(_, length)| length.span().is_zero()) {
             return Err(format!("http.{name}: expected a length of time above zero, like \"10s\""));
@@ -119,11 +132,15 @@ struct Table {
     /// Counts changes of stages: the older a stage, the smaller its number.
     moves: u64,
     displaced: u64,
+    /// How much of whose bodies is in memory; only peers that have some are in it.
+    bodies: BTreeMap<PeerKey, u64>,
 }
 
 #[derive(Debug)]
 struct Entry {
     key: PeerKey,
+    /// How much of the body of its request is counted.
+    body: u64,
     stage: Stage,
     since: u64,
     signal: Arc<Signal>,
@@ -156,7 +173,7 @@ pub(crate) struct InFlight(Admission);
 
 impl Connections {
     pub(crate) fn new(limits: HttpConfig) -> Connections {
-        let table = Table { limits, open: BTreeMap::new(), next: 0, moves: 0, displaced: 0 };
+        let table = Table { limits, open: BTreeMap::new(), next: 0, moves: 0, displaced: 0, bodies: BTreeMap::new() };
         Connections(Arc::new(Mutex::new(table)))
     }
 
@@ -173,7 +190,7 @@ impl Connections {
         let signal = Arc::new(Signal::default());
         let (id, since) = (table.next, table.tick());
         table.next += 1;
-        table.open.insert(id, Entry { key, stage: Stage::Head, since, signal: signal.clone() });
+        table.open.insert(id, Entry { key, body: 0, stage: Stage::Head, since, signal: signal.clone() });
         Some(Admission(Arc::new(Admitted { id, signal, all: self.clone() })))
     }
 
@@ -226,6 +243,42 @@ impl Table {
         }
     }
 
+    /// Counts so many more bytes of a body for the peer that sends it, or says why they are too many.
+    fn hold(&mut self, id: u64, bytes: u64) -> Result<(), Problem> {
+        let all: u64 = self.bodies.values().sum();
+        // One that had to give way is about to end.
+        let Some(entry) = self.open.get_mut(&id) else { return Ok(()) };
+        let theirs = self.bodies.get(&entry.key).copied().unwrap_or(0);
+        if theirs + bytes > self.limits.bodies_per_peer.bytes().get() {
+            let detail = "your requests have too much in their bodies, all together: try again when some have ended";
+            return Err(Problem::new(429, "too-many-bytes", detail));
+        }
+        if all + bytes > self.limits.bodies.bytes().get() {
+            let detail = "the requests under way have too much in their bodies, all together: try again in a moment";
+            return Err(Problem::new(503, "busy", detail));
+        }
+        entry.body += bytes;
+        self.bodies.insert(entry.key.clone(), theirs + bytes);
+        Ok(())
+    }
+
+    /// The body of a connection's request is no longer in memory.
+    fn let_go(&mut self, id: u64) {
+        let Some(entry) = self.open.get_mut(&id) else { return };
+        let bytes = std::mem::take(&mut entry.body);
+        if let Some(theirs) = self.bodies.get_mut(&entry.key) {
+            *theirs -= bytes;
+            if *theirs == 0 {
+                self.bodies.remove(&entry.key);
+            }
+        }
+    }
+
+    fn remove(&mut self, id: u64) -> Option<Entry> {
+        self.let_go(id);
+        self.open.remove(&id)
+    }
+
     /// The peer with the most connections.
     fn fullest(&self) -> Option<PeerKey> {
         let mut counts: BTreeMap<&PeerKey, usize> = BTreeMap::new();
@@ -239,7 +292,7 @@ impl Table {
     fn displace(&mut self, key: &PeerKey, but: Option<u64>, fits: impl Fn(Stage) -> bool) -> Option<()> {
         let theirs = self.open.iter().filter(|(id, entry)| entry.key == *key && fits(entry.stage) && Some(**id) != but);
         let oldest = theirs.min_by_key(|(_, entry)| entry.since).map(|(id, _)| *id)?;
-        let entry = self.open.remove(&oldest)?;
+        let entry = self.remove(oldest)?;
         entry.signal.close.notify_one();
         self.displaced += 1;
         Some(())
@@ -256,6 +309,7 @@ impl Admission {
         }
         table.make_room_for(&key, Some(self.0.id)).ok_or_else(too_many)?;
         table.make_room_for_request(&key, self.0.id).ok_or_else(too_many)?;
+        table.let_go(self.0.id);
         if let Some(entry) = table.open.get_mut(&self.0.id) {
             entry.key = key;
         }
@@ -281,6 +335,11 @@ impl Admission {
         self.0.all.table().enter(self.0.id, stage);
     }
 
+    /// Counts so many more bytes of the request's body as being in memory, until it is answered.
+    pub(crate) fn hold(&self, bytes: u64) -> Result<(), Problem> {
+        if bytes == 0 { Ok(()) } else { self.0.all.table().hold(self.0.id, bytes) }
+    }
+
     /// Until it has to give way.
     pub(crate) async fn displaced(&self) {
         self.0.signal.close.notified().await;
@@ -303,7 +362,7 @@ fn too_many() -> Problem {
 
 impl Drop for Admitted {
     fn drop(&mut self) {
-        self.all.table().open.remove(&self.id);
+        self.all.table().remove(self.id);
     }
 }
 
@@ -311,6 +370,7 @@ impl Drop for InFlight {
     fn drop(&mut self) {
         self.0.0.signal.ended.fetch_add(1, Ordering::Relaxed);
         self.0.enter(Stage::Head);
+        self.0.0.all.table().let_go(self.0.0.id);
     }
 }
 
@@ -376,6 +436,25 @@ mod tests {
         let third = open[2].begin().unwrap();
         assert_eq!(open.each_ref().map(is_displaced), [true, false, false]);
         drop((first, second, third));
+    }
+
+    #[test]
+    fn what_bodies_take_is_limited_for_a_peer_and_in_all_until_their_requests_are_answered() {
+        let limits =
+            HttpConfig { bodies_per_peer: Quantity::new(10), bodies: Quantity::new(15), ..HttpConfig::default() };
+        let all = Connections::new(limits);
+        let [first, second, other] = [ADA, ADA, BOB].map(|key| all.admit(key, false).unwrap());
+        let requests = [&first, &second, &other].map(|admission| admission.begin().unwrap());
+        assert!(first.hold(4).is_ok() && second.hold(6).is_ok());
+        assert_eq!(first.hold(1).unwrap_err().status, 429);
+        assert!(other.hold(5).is_ok());
+        assert_eq!(other.hold(1).unwrap_err().status, 503);
+        let [of_first, of_second, of_other] = requests;
+        drop(of_first);
+        assert!(second.hold(1).is_ok(), "what was answered does not count");
+        drop((of_second, of_other));
+        drop((first, second, other));
+        assert!(all.table().bodies.is_empty(), "nothing is held for those who left");
     }
 
     #[test]

@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
 use super::connection::Visit;
-use super::connections::Stage;
+use super::connections::{Admission, SMALL_BODY, Stage};
 
 /// Larger bodies are not read. What a job may say is far less; this is what is read to say so.
 const LARGEST_BODY: usize = 4 << 20;
@@ -107,7 +107,7 @@ async fn body_of(request: Request) -> Result<Vec<u8>, Failure> {
     let visit = request.extensions().get::<Visit>().cloned().expect("every request comes by a connection");
     visit.admission.enter(Stage::Body);
     let mut leaving = visit.leaving.clone();
-    let reading = read_all(request.into_body(), visit.body_timeout);
+    let reading = read_all(request.into_body(), visit.body_timeout, &visit.admission);
     let read = tokio::select! {
         read = timeout(visit.body_timeout * WHOLE_BODY, reading) => read.unwrap_or_else(|_| Err(too_slow())),
         _ = leaving.wait_for(|leaving| *leaving) => Err(Problem::new(503, "leaving", "the service is shutting down")),
@@ -116,7 +116,7 @@ async fn body_of(request: Request) -> Result<Vec<u8>, Failure> {
     read.map_err(Failure)
 }
 
-async fn read_all(mut body: RequestBody, pause: Duration) -> Result<Vec<u8>, Problem> {
+async fn read_all(mut body: RequestBody, pause: Duration, admission: &Admission) -> Result<Vec<u8>, Problem> {
     let mut bytes = Vec::new();
     while let Some(frame) = timeout(pause, body.frame()).await.map_err(|_| too_slow())? {
         let frame = frame.map_err(|error| Problem::malformed(format!("the body broke off: {error}")))?;
@@ -126,6 +126,8 @@ async fn read_all(mut body: RequestBody, pause: Duration) -> Result<Vec<u8>, Pro
             let detail = format!("expected a body of at most {} MiB", LARGEST_BODY >> 20);
             return Err(Problem::new(413, "too-large", detail));
         }
+        let counted = |length: usize| length.saturating_sub(SMALL_BODY) as u64;
+        admission.hold(counted(bytes.len() + data.len()) - counted(bytes.len()))?;
         bytes.extend_from_slice(&data);
     }
     Ok(bytes)

@@ -74,6 +74,15 @@ pub(crate) enum Reader {
     Gone,
 }
 
+/// How much of an answer was passed on.
+enum Passed {
+    All,
+    /// All that anybody reads.
+    ToNobody,
+    /// What came before the connection broke.
+    Cut(Error),
+}
+
 impl<'a> Following<'a> {
     /// From the beginning of the first attempt on.
     pub(crate) fn new(client: &'a Client, id: JobId, worker: u32) -> Following<'a> {
@@ -107,27 +116,37 @@ impl<'a> Following<'a> {
         }
     }
 
-    /// Passes on what comes after the bytes that were shown, until the service has no more or is gone.
+    /// Passes on what comes after the bytes that were shown, until the service has no more. The service may go away, and it
+    /// drops whoever takes nothing for long, as a pager does: then it is asked for the rest.
     async fn show(&mut self, attempt: Option<u32>, follow: bool) -> Result<Reader, Failure> {
-        let (worker, offset, tail) = (Some(self.worker), Some(self.offset), self.tail.take());
-        let mut logs = self.open(&LogQuery { worker, attempt, offset, tail, follow }).await?;
-        if logs.cut > 0 {
-            tell(&format!("[moira: {} bytes of older output were dropped]", logs.cut));
+        loop {
+            let (worker, offset, tail) = (Some(self.worker), Some(self.offset), self.tail.take());
+            let logs = self.open(&LogQuery { worker, attempt, offset, tail, follow }).await?;
+            if logs.cut > 0 {
+                tell(&format!("[moira: {} bytes of older output were dropped]", logs.cut));
+            }
+            self.offset = logs.offset;
+            match self.pass_on(logs).await? {
+                Passed::All => return Ok(Reader::Listens),
+                Passed::ToNobody => return Ok(Reader::Gone),
+                Passed::Cut(_) if follow => tell("lost the service: its jobs run on, waiting for it to come back"),
+                Passed::Cut(error) if Some(self.offset) == offset => return Err(of_service(error)),
+                Passed::Cut(_) => {}
+            }
         }
-        self.offset = logs.offset;
+    }
+
+    async fn pass_on(&mut self, mut logs: api::Logs) -> Result<Passed, Failure> {
         loop {
             match logs.next().await {
-                Ok(None) => return Ok(Reader::Listens),
+                Ok(None) => return Ok(Passed::All),
                 Ok(Some(piece)) => {
                     self.offset += piece.len() as u64;
                     if !self.output.pass_on(&piece)? {
-                        return Ok(Reader::Gone);
+                        return Ok(Passed::ToNobody);
                     }
                 }
-                Err(Error::Cut { .. }) if follow => {
-                    tell("lost the service: its jobs run on, waiting for it to come back");
-                    return Ok(Reader::Listens);
-                }
+                Err(error @ Error::Cut { .. }) => return Ok(Passed::Cut(error)),
                 Err(error) => return Err(of_service(error)),
             }
         }
