@@ -227,6 +227,12 @@ pub(crate) fn identity(connection: &Connection) -> rusqlite::Result<Option<Ident
     text.map(parse).transpose()
 }
 
+/// An identity that no journal has.
+pub(crate) fn draw_identity(connection: &Connection) -> rusqlite::Result<Identity> {
+    let text: String = connection.query_row("SELECT lower(hex(randomblob(16)))", [], |row| row.get(0))?;
+    text.parse().map_err(|_| rusqlite::Error::QueryReturnedNoRows)
+}
+
 pub(crate) fn set_identity(connection: &Connection, identity: Identity) -> rusqlite::Result<()> {
     let statement = "INSERT OR REPLACE INTO meta (key, value) VALUES ('identity', ?1)";
     connection.execute(statement, [identity.to_string()]).map(drop)

@@ -119,6 +119,15 @@ impl Journal {
         self.become_heir(Some(identity), facts, Some(mark))
     }
 
+    /// Becomes another journal than the one it is a copy of: from now on it says another identity of itself.
+    pub fn take_new_identity(&mut self) -> Result<Identity, JournalError> {
+        self.usable()?;
+        let drawn = layout::draw_identity(&self.connection).map_err(|error| self.failed("name", error))?;
+        let (facts, mark) = (self.facts()?, self.head.mark);
+        self.become_heir(Some(drawn), facts, Some(mark))?;
+        Ok(drawn)
+    }
+
     /// Takes the place of another journal, before any entry is appended.
     pub(crate) fn become_heir(
         &mut self,

@@ -28,6 +28,15 @@ pub enum ServerError {
         data_dir.display()
     )]
     Loss { data_dir: PathBuf, what: String },
+    #[error(
+        "{} is a copy of another data directory, and both say that they are the same. If the other one is still used, start \
+         this one by `moira serve --accept-copy`: it gets an identity of its own, and the runs and checkpoints of the other \
+         are moved aside in it. If it was moved here or restored and the other one is not used any more, remove {} and \
+         start it again",
+        data_dir.display(),
+        note.display()
+    )]
+    Copy { data_dir: PathBuf, note: PathBuf },
     #[error("journal {} has facts of format {found}, this program knows formats up to {known}: use a newer one", path.display())]
     NewerFacts { path: PathBuf, found: u32, known: u32 },
     #[error("the entries of journal {} are of another data directory: they name {found}, the journal is {own}", path.display())]

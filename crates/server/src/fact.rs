@@ -21,9 +21,12 @@ pub(crate) const FORMAT: u32 = 3;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Fact {
     Core(Event),
-    /// Which data directory this is the history of. It stands once, before anything that is launched.
+    /// Which data directory this is the history of. It stands before anything that is launched, and again where the
+    /// directory was copied: from there on it is the copy's history.
     Identified {
         identity: Identity,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        copy_of: Option<Identity>,
     },
     /// A job was numbered: its claims begin with `first`, one for each task. It stands before what the core says of
     /// them.

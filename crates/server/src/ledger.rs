@@ -248,7 +248,7 @@ impl Ledger {
                     job.ending = Some((*run, ending.clone()));
                 }
             }
-            Fact::Identified { identity } => self.identity = Some(*identity),
+            Fact::Identified { identity, .. } => self.identity = Some(*identity),
             Fact::Clock(found) => self.timeline.apply(now, found),
             Fact::Core(event) => self.observe(now, event, cluster),
             Fact::Did { .. } => {}

@@ -3,9 +3,9 @@
 //! Something is lost if the head file, a run or a checkpoint directory knows more than the journal. Then the service goes
 //! on only with an explicit word, and numbers its jobs above all that were seen.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use cluster::Time;
@@ -18,8 +18,18 @@ use nix::unistd::geteuid;
 use crate::data_dir::journal_path;
 use crate::error::ServerError;
 use crate::fact::{FORMAT, Fact};
+use crate::identity;
 use crate::image::Image;
 use crate::ledger::Ledger;
+
+/// What the administrator has said to go on with.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Accepted {
+    /// Goes on although something was lost.
+    pub loss: bool,
+    /// Goes on in a copy of another data directory, under an identity of its own.
+    pub copy: bool,
+}
 
 pub(crate) struct Opening {
     pub(crate) journal: Journal,
@@ -63,30 +73,38 @@ impl Past {
 }
 
 impl Opening {
-    pub(crate) fn of(data_dir: &Path, accept_loss: bool) -> Result<Opening, ServerError> {
+    pub(crate) fn of(data_dir: &Path, accepted: Accepted) -> Result<Opening, ServerError> {
         let path = journal_path(data_dir);
         let seen = Seen::in_data_dir(data_dir)?;
-        let noted = noted_identity(data_dir)?;
-        let mut lost = Losses { data_dir, accepted: accept_loss, found: Vec::new() };
+        let note = identity::read(data_dir)?;
+        let is_copy = note.is_some_and(|note| note.is_copy);
+        if is_copy && !accepted.copy {
+            return Err(ServerError::Copy { data_dir: data_dir.to_path_buf(), note: identity::path(data_dir) });
+        }
+        let noted = note.map(|note| note.identity);
+        let mut lost = Losses { data_dir, accepted: accepted.loss, found: Vec::new() };
         if !path.exists() {
             lost.of_whole_journal(&seen, noted)?;
         }
         let (mut journal, opened) = lost.open(&path)?;
-        if let Some(noted) = noted.filter(|noted| *noted != journal.identity()) {
+        // A start that was accepted as a copy's and came to an early end has left the journal with another identity.
+        if let Some(noted) = noted.filter(|noted| *noted != journal.identity() && !is_copy) {
             // A journal in which nothing stands yet is this directory's, whoever made it.
             match journal.last() {
                 0 => journal.inherit(noted)?,
                 _ => lost.add(format!("the journal is {}, but the data directory is {noted}", journal.identity()))?,
             }
         }
-        note_identity(data_dir, journal.identity())?;
         let facts = journal.facts()?;
         if facts > FORMAT {
             return Err(ServerError::NewerFacts { path, found: facts, known: FORMAT });
         }
         let past = (opened.last > 0).then(|| Past::read(&journal)).transpose()?;
         let identity = past.as_ref().and_then(|past| past.ledger.identity());
-        if let Some(found) = identity.filter(|found| *found != journal.identity()) {
+        if is_copy {
+            tracing::warn!("this data directory is a copy: it gets an identity of its own");
+            journal.take_new_identity()?;
+        } else if let Some(found) = identity.filter(|found| *found != journal.identity()) {
             return Err(ServerError::ForeignEntries { path, found, own: journal.identity() });
         }
         if let Some(past) = &past {
@@ -210,32 +228,4 @@ fn noted_next_number(journal: &Path) -> Result<u32, ServerError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
         Err(error) => Err(ServerError::file("cannot read", path)(error)),
     }
-}
-
-/// Where a data directory says which one it is, also when its journal is gone.
-const IDENTITY: &str = "identity";
-
-fn noted_identity(data_dir: &Path) -> Result<Option<Identity>, ServerError> {
-    let path = data_dir.join(IDENTITY);
-    match fs::read_to_string(&path) {
-        // One that was torn by a power cut is written anew.
-        Ok(text) => Ok(text.trim().parse().ok()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(ServerError::file("cannot read", path)(error)),
-    }
-}
-
-fn note_identity(data_dir: &Path, identity: Identity) -> Result<(), ServerError> {
-    if noted_identity(data_dir)? == Some(identity) {
-        return Ok(());
-    }
-    let (path, fresh) = (data_dir.join(IDENTITY), data_dir.join("identity.new"));
-    let written = (|| {
-        let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
-        writeln!(file, "{identity}")?;
-        file.sync_all()?;
-        fs::rename(&fresh, &path)?;
-        File::open(data_dir)?.sync_all()
-    })();
-    written.map_err(ServerError::file("cannot write", path))
 }

@@ -19,6 +19,7 @@ use crate::core::{Core, Step};
 use crate::data_dir::make_data_dir;
 use crate::error::ServerError;
 use crate::fact::Fact;
+use crate::identity;
 use crate::ledger::Ledger;
 use crate::live::{Change, Inbox, Live, Undone, changes_to};
 use crate::opening::{Opening, Past};
@@ -49,9 +50,9 @@ pub struct Service {
 impl Service {
     /// Takes up where the journal ends, or begins one. `supervisor` is the command that watches over a run.
     pub fn open(settings: Settings, supervisor: Vec<OsString>) -> Result<Service, ServerError> {
-        let Settings { data_dir, config, machine, accept_loss } = settings;
+        let Settings { data_dir, config, machine, accepted } = settings;
         make_data_dir(&data_dir)?;
-        let opening = Opening::of(&data_dir, accept_loss)?;
+        let opening = Opening::of(&data_dir, accepted)?;
         let draft = config.draft(&machine);
         let reading = Reading::take();
         let clock = opening.past.as_ref().map_or_else(
@@ -69,6 +70,7 @@ impl Service {
             tracing::warn!(path = %aside.display(), "this belongs to another job or data directory: it was moved aside");
         }
         settle_numbers(&mut journal, now, &mut core, first_free)?;
+        identity::write(&data_dir, journal.identity())?;
         set_clock(&mut journal, now, &mut core, reading)?;
         let replica = Arc::new(Replica::new(core.engine.state().clone(), core.ledger.clone(), journal.last()));
         let past = Mutex::new(journal.reader()?);
@@ -138,8 +140,9 @@ fn start_tidying(data_dir: &Path, config: &Config, replica: &Arc<Replica>) -> Re
 /// Numbers that nobody else has from now on, and which data directory this is: both are facts.
 fn settle_numbers(journal: &mut Journal, now: Time, core: &mut Core, first_free: u32) -> Result<(), ServerError> {
     let mut facts = Vec::new();
-    if core.ledger.identity().is_none() {
-        facts.push(Fact::Identified { identity: journal.identity() });
+    let (identity, before) = (journal.identity(), core.ledger.identity());
+    if before != Some(identity) {
+        facts.push(Fact::Identified { identity, copy_of: before });
     }
     if first_free > core.ledger.next_number() {
         tracing::warn!(first_free, "numbers are passed over: they stood for jobs that were lost");

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::access::Access;
 use crate::error::ServerError;
 use crate::http::{HttpConfig, SocketConfig, check_host_name};
+use crate::opening::Accepted;
 use crate::retention::Retention;
 
 /// The file `moira.toml`; every key has a default.
@@ -77,8 +78,7 @@ pub struct Settings {
     pub data_dir: PathBuf,
     pub config: Config,
     pub machine: Machine,
-    /// Goes on although something was lost.
-    pub accept_loss: bool,
+    pub accepted: Accepted,
 }
 
 impl Config {
@@ -141,7 +141,7 @@ impl Settings {
             [] => Machine::find(),
             drafts => Machine::of(drafts)?,
         };
-        Ok(Settings { data_dir, config, machine, accept_loss: false })
+        Ok(Settings { data_dir, config, machine, accepted: Accepted::default() })
     }
 }
 

@@ -128,20 +128,29 @@ fn what_is_wrong(verified: &journal::Verified) -> Vec<String> {
 fn foreign_entries(path: &Path, own: Option<journal::Identity>) -> Result<Option<String>, Failure> {
     let mut named = Named::default();
     journal::export(path, &mut named).map_err(Failure::new)?;
-    let foreign =
-        named.identities.into_iter().find(|(_, identity)| Some(identity.as_str()) != own_text(own).as_deref());
-    Ok(foreign.map(|(seq, identity)| format!("entry {seq} belongs to another data directory, {identity}")))
-}
-
-fn own_text(own: Option<journal::Identity>) -> Option<String> {
-    own.map(|own| own.to_string())
+    let own = own.map(|own| own.to_string());
+    // In a copy the entries before it became one name the directory it was copied from.
+    let mut copied_from = own.as_deref();
+    let foreign = named.identities.iter().rev().find(|named| {
+        let is_foreign = Some(named.identity.as_str()) != copied_from;
+        copied_from = named.copy_of.as_deref().or(copied_from);
+        is_foreign
+    });
+    Ok(foreign.map(|named| format!("entry {} belongs to another data directory, {}", named.seq, named.identity)))
 }
 
 /// Notes which data directories the entries written into it name.
 #[derive(Default)]
 struct Named {
     line: Vec<u8>,
-    identities: Vec<(u64, String)>,
+    identities: Vec<NamedBy>,
+}
+
+/// An entry that names a data directory.
+struct NamedBy {
+    seq: u64,
+    identity: String,
+    copy_of: Option<String>,
 }
 
 impl Write for Named {
@@ -152,8 +161,11 @@ impl Write for Named {
                 let is_of_interest = self.line.windows(12).any(|word| word == b"\"Identified\"");
                 if is_of_interest {
                     let entry: Value = serde_json::from_slice(&self.line)?;
-                    if let Some(identity) = entry["fact"]["Identified"]["identity"].as_str() {
-                        self.identities.push((entry["seq"].as_u64().unwrap_or(0), identity.to_string()));
+                    let named = &entry["fact"]["Identified"];
+                    if let Some(identity) = named["identity"].as_str().map(String::from) {
+                        let seq = entry["seq"].as_u64().unwrap_or(0);
+                        let copy_of = named["copy_of"].as_str().map(String::from);
+                        self.identities.push(NamedBy { seq, identity, copy_of });
                     }
                 }
                 self.line.clear();

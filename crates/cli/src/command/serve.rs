@@ -10,7 +10,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use server::{Config, Service, Settings, http};
+use server::{Accepted, Config, Service, Settings, http};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tracing_subscriber::EnvFilter;
@@ -43,6 +43,9 @@ pub(crate) struct Serve {
     /// Go on although a part of the journal is lost, after reading what that was
     #[arg(long)]
     accept_loss: bool,
+    /// Go on in a copy of another data directory, under an identity of its own
+    #[arg(long)]
+    accept_copy: bool,
     /// How the log is written; JSON unless it goes to a terminal. What is in it: RUST_LOG
     #[arg(long, value_enum)]
     log: Option<LogFormat>,
@@ -103,7 +106,8 @@ impl Serve {
         config.policy = self.policy.clone().or(config.policy);
         let named = file.unwrap_or_else(|| "the command line".into());
         let settings = Settings::new(data_dir, config, &named).map_err(Failure::new)?;
-        Ok(Settings { accept_loss: self.accept_loss, ..settings })
+        let accepted = Accepted { loss: self.accept_loss, copy: self.accept_copy };
+        Ok(Settings { accepted, ..settings })
     }
 
     fn start_log(&self) {

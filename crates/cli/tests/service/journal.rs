@@ -403,6 +403,70 @@ fn what_would_be_removed_is_shown_before_it_is() {
     assert!(service.data_dir().join("checkpoints/0").exists(), "checkpoints stay");
 }
 
+#[test]
+fn a_copied_data_directory_is_noticed_and_goes_on_by_a_word_under_an_identity_of_its_own() {
+    let mut service = Service::start(FOUR_DEVICES);
+    let running = service.submit(&["--", "sleep", "1000"]);
+    service.until(&running, "running");
+    let held = service.submit(&["--hold", "--", "true"]);
+    service.kill();
+    let folder = tempfile::tempdir().unwrap();
+    let mut copy = copied(&service, &folder.path().join("copy"));
+    copy.spawn();
+    assert_eq!(copy.end().code(), Some(1));
+    let said = copy.log();
+    assert!(said.contains("is a copy of another data directory") && said.contains("--accept-copy"), "{said}");
+
+    service.rise();
+    assert_eq!(service.show(&running)["attempts"], 1, "the one it was copied from starts as ever");
+    copy.with("--accept-copy");
+    copy.rise();
+    assert!(copy.data_dir().join("runs/0.1.foreign-1").exists(), "its run is the other one's");
+    assert_eq!(copy.show(&held)["state"], "held");
+    assert_eq!(service.show(&running)["state"], "running", "what runs is left alone");
+    assert_eq!(processes::supervisors(service.data_dir()).len(), 1);
+    let identity = |service: &Service| fs::read_to_string(service.data_dir().join("identity")).unwrap();
+    assert_ne!(identity(&copy).lines().next(), identity(&service).lines().next());
+    let verified = copy.moira(&["journal", "verify"]);
+    assert!(verified.status.success(), "{verified:?}");
+    drop(copy);
+
+    let mut restarted = Service::at(folder.path().join("copy"), FOUR_DEVICES);
+    restarted.rise();
+    assert_eq!(restarted.show(&held)["state"], "held", "from then on it needs no word");
+}
+
+#[test]
+fn a_data_directory_that_was_moved_starts_without_a_word_and_one_without_its_note_keeps_its_identity() {
+    let folder = tempfile::tempdir().unwrap();
+    let (first, second) = (folder.path().join("first"), folder.path().join("second"));
+    fs::create_dir(&first).unwrap();
+    let mut service = Service::at(first.clone(), FOUR_DEVICES);
+    service.rise();
+    let held = service.submit(&["--hold", "--", "true"]);
+    drop(service);
+    fs::rename(&first, &second).unwrap();
+    let mut moved = Service::at(second, FOUR_DEVICES);
+    moved.rise();
+    assert_eq!(moved.show(&held)["state"], "held");
+    moved.kill();
+
+    let mut restored = copied(&moved, &first);
+    let identity = |place: &Path| fs::read_to_string(place.join("identity")).unwrap().lines().next().map(String::from);
+    let before = identity(&first);
+    fs::remove_file(first.join("identity")).unwrap();
+    restored.rise();
+    assert_eq!(restored.show(&held)["state"], "held");
+    assert_eq!(identity(&first), before);
+}
+
+/// A copy of another's data directory with all that is in it, and no service yet.
+fn copied(service: &Service, to: &Path) -> Service {
+    let done = Command::new("cp").arg("-a").arg(service.data_dir()).arg(to).status().unwrap();
+    assert!(done.success());
+    Service::at(to.to_path_buf(), FOUR_DEVICES)
+}
+
 /// It does not start, and says why and what to do.
 #[track_caller]
 fn refuses(service: &mut Service, why: &str) {
