@@ -229,3 +229,32 @@ fn noted_next_number(journal: &Path) -> Result<u32, ServerError> {
         Err(error) => Err(ServerError::file("cannot read", path)(error)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn facts_of_a_newer_format_are_refused_by_naming_both() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut journal, _) = Journal::open(&journal_path(dir.path())).unwrap();
+        journal.set_facts(FORMAT + 7).unwrap();
+        drop(journal);
+        let refused = Opening::of(dir.path(), Accepted::default()).map(drop).unwrap_err().to_string();
+        let expected = format!("has facts of format {}, this program knows formats up to {FORMAT}", FORMAT + 7);
+        assert!(refused.contains(&expected), "{refused}");
+    }
+
+    #[test]
+    fn a_snapshot_of_a_newer_format_is_refused_before_anything_is_read_from_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut journal, _) = Journal::open(&journal_path(dir.path())).unwrap();
+        journal.append(1, &["{}".into()]).unwrap();
+        let snapshot = serde_json::json!({ "format": FORMAT + 1, "state": "in other words" }).to_string();
+        journal.compact(1, &snapshot).unwrap();
+        drop(journal);
+        let refused = Opening::of(dir.path(), Accepted::default()).map(drop).unwrap_err().to_string();
+        let expected = format!("it has format {}, this program knows formats up to {FORMAT}", FORMAT + 1);
+        assert!(refused.contains(&expected), "{refused}");
+    }
+}

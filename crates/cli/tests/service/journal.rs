@@ -460,6 +460,45 @@ fn a_data_directory_that_was_moved_starts_without_a_word_and_one_without_its_not
     assert_eq!(identity(&first), before);
 }
 
+#[test]
+fn entries_of_another_data_directory_are_found_by_verify_and_keep_the_service_from_starting() {
+    let mut service = Service::start(FOUR_DEVICES);
+    service.kill();
+    let note = service.data_dir().join("identity");
+    let named = fs::read_to_string(&note).unwrap().lines().next().unwrap().to_string();
+    fs::remove_file(&note).unwrap();
+    let (mut journal, _) = journal::Journal::open(&service.data_dir().join("journal.db")).unwrap();
+    journal.take_new_identity().unwrap();
+    drop(journal);
+    let (code, said) = service.failure(&["journal", "verify"]);
+    assert!(code != 0 && said.contains(&format!("belongs to another data directory, {named}")), "{said}");
+    service.spawn();
+    assert_eq!(service.end().code(), Some(1));
+    assert!(service.log().contains("are of another data directory"), "{}", service.log());
+}
+
+#[test]
+fn numbers_that_only_archives_tell_of_are_not_given_out_again() {
+    let mut service = Service::start(&format!("{FOUR_DEVICES}[retention]\njournal_entries = 30\n"));
+    let folder = service.data_dir().join("archive");
+    eventually("there is an archive", || {
+        submit_held(&service);
+        folder.exists()
+            && fs::read_dir(&folder).unwrap().any(|file| file.unwrap().path().extension() == Some("gz".as_ref()))
+    });
+    service.kill();
+    let archive = fs::read_dir(&folder).unwrap().next().unwrap().unwrap().path();
+    let packed = Command::new("gzip").arg("-dc").arg(&archive).output().unwrap();
+    let numbered = String::from_utf8(packed.stdout).unwrap().matches("{\\\"Numbered\\\"").count();
+    assert!(numbered > 5, "{numbered}");
+    let kept = fs::read_dir(service.data_dir()).unwrap().map(|file| file.unwrap().path());
+    kept.filter(|path| path.to_string_lossy().contains("journal.db")).for_each(|path| fs::remove_file(path).unwrap());
+    refuses(&mut service, "there is no journal, but there are archives of one");
+    service.with("--accept-loss");
+    service.rise();
+    assert_eq!(service.submit(&["--hold", "--", "true"]), numbered.to_string());
+}
+
 /// A copy of another's data directory with all that is in it, and no service yet.
 fn copied(service: &Service, to: &Path) -> Service {
     let done = Command::new("cp").arg("-a").arg(service.data_dir()).arg(to).status().unwrap();
