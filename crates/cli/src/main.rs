@@ -73,7 +73,7 @@ enum Command {
     /// The service's configuration file
     #[command(subcommand)]
     Config(command::config::ConfigCommand),
-    /// Remove directories of old runs that are not to be kept, or say which those are
+    /// Remove what is not to be kept of jobs, runs and archives, or say what that is; checkpoints only if asked
     Gc(command::gc::Gc),
     /// The service's journal: look whether it is whole, write it out, save what can be saved
     #[command(subcommand)]

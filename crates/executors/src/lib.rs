@@ -32,6 +32,7 @@ mod lost;
 mod machine;
 mod news;
 mod nvidia;
+mod old_checkpoints;
 mod origin;
 #[cfg(test)]
 mod power_cut;
@@ -56,6 +57,7 @@ pub use error::ExecutorError;
 pub use local::Local;
 pub use log_pieces::{LogPiece, log_pieces};
 pub use machine::{AcceleratorDraft, Machine};
+pub use old_checkpoints::OldCheckpoints;
 pub use origin::{KnownJob, Origin, Seen, set_aside_foreign};
 pub use private::{PRIVATE_DIR, PRIVATE_FILE, keep_files_private, make_dir, passage, tighten};
 pub use process::boot_id;

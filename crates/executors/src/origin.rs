@@ -170,11 +170,11 @@ fn set_aside_unless_of(checkpoints: &Path, origin: &Origin) -> Result<Option<Pat
 }
 
 /// The note of a checkpoint directory; one that cannot be understood is as good as none.
-fn owner_of(checkpoints: &Path) -> Option<Origin> {
+pub(crate) fn owner_of(checkpoints: &Path) -> Option<Origin> {
     serde_json::from_slice(&fs::read(note_beside(checkpoints)).ok()?).ok()
 }
 
-fn note_beside(checkpoints: &Path) -> PathBuf {
+pub(crate) fn note_beside(checkpoints: &Path) -> PathBuf {
     let mut name = checkpoints.as_os_str().to_os_string();
     name.push(".json");
     name.into()
@@ -207,7 +207,7 @@ fn exists(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok()
 }
 
-fn names_in(folder: &Path) -> Result<Vec<String>, ExecutorError> {
+pub(crate) fn names_in(folder: &Path) -> Result<Vec<String>, ExecutorError> {
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries.map_err(ExecutorError::file("list", folder))?,

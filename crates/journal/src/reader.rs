@@ -9,7 +9,7 @@ use crate::layout;
 use crate::queries::{self, Stop};
 use crate::{Entry, JournalError, Snapshot};
 
-/// Reads a journal that this process has open.
+/// Reads a journal that may be in use.
 #[derive(Debug)]
 pub struct Reader {
     connection: Connection,
@@ -17,7 +17,8 @@ pub struct Reader {
 }
 
 impl Reader {
-    pub(crate) fn open(path: &Path) -> Result<Reader, JournalError> {
+    /// Nothing is checked: a journal that nobody has opened as its owner may be damaged.
+    pub fn open(path: &Path) -> Result<Reader, JournalError> {
         let connection = connect(path).map_err(JournalError::store("open for reading", path, 0))?;
         Ok(Reader { connection, path: path.to_path_buf() })
     }

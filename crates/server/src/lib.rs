@@ -2,6 +2,7 @@
 //! is taken in batches, journaled, and only then answered and carried out. Readers have a copy of their own.
 
 pub mod access;
+mod clearing;
 mod clock;
 pub mod core;
 mod data_dir;
@@ -24,6 +25,7 @@ mod settings;
 mod store;
 pub mod views;
 
+pub use clearing::Clearing;
 pub use clock::{Clock, ClockFound, Reading, Timeline};
 pub use data_dir::journal_path;
 pub use error::ServerError;
@@ -34,6 +36,6 @@ pub use ledger::{Happening, Job, Ledger, What};
 pub use live::{Doubt, Inbox, Live, Message, Messages, Store, Undone};
 pub use opening::Accepted;
 pub use replica::{Line, Replica, Shown};
-pub use retention::{Forgetting, Retention, removable_runs};
+pub use retention::{Forgetting, Retention};
 pub use service::Service;
 pub use settings::{Config, DEFAULT_POLICY, Settings};

@@ -12,7 +12,7 @@ use cluster::Time;
 use disk::As;
 use engine::State;
 use executors::Seen;
-use journal::{Entry, Identity, Journal, JournalError, Opened};
+use journal::{Entry, Identity, Journal, JournalError, Opened, Reader};
 use nix::unistd::geteuid;
 
 use crate::data_dir::journal_path;
@@ -50,7 +50,7 @@ pub(crate) struct Past {
 }
 
 impl Past {
-    fn read(journal: &Journal) -> Result<Past, ServerError> {
+    pub(crate) fn read(journal: &Reader) -> Result<Past, ServerError> {
         let mut past = Past { state: State::default(), ledger: Ledger::default() };
         let mut after = 0;
         if let Some(snapshot) = journal.snapshot()? {
@@ -99,7 +99,7 @@ impl Opening {
         if facts > FORMAT {
             return Err(ServerError::NewerFacts { path, found: facts, known: FORMAT });
         }
-        let past = (opened.last > 0).then(|| Past::read(&journal)).transpose()?;
+        let past = (opened.last > 0).then(|| Past::read(&journal.reader()?)).transpose()?;
         let identity = past.as_ref().and_then(|past| past.ledger.identity());
         if is_copy {
             tracing::warn!("this data directory is a copy: it gets an identity of its own");

@@ -88,16 +88,20 @@ impl Forgetting {
             return Vec::new();
         }
         self.next = now + EVERY;
-        forgettable(now, state, ledger, &self.limits)
+        forgettable(now, state, ledger, &self.limits, MOST_AT_ONCE)
     }
 }
 
-/// Claims of jobs that ended too long ago, or of which there are too many, the oldest first. An array is forgotten as a
-/// whole. A job on which one depends that has not ended stays, and so does one of whose end no policy has heard yet.
-pub(crate) fn forgettable(now: Time, state: &State, ledger: &Ledger, limits: &Retention) -> Vec<ClaimId> {
-    let claims = state.books().claims();
-    let depended_on = claims.live().flat_map(|claim| claim.spec.after.iter());
-    let needed: BTreeSet<ClaimId> = depended_on.chain(state.changed()).copied().collect();
+/// Jobs on which one depends that has not ended, and those of whose end no policy has heard yet.
+pub(crate) fn needed(state: &State) -> BTreeSet<ClaimId> {
+    let depended_on = state.books().claims().live().flat_map(|claim| claim.spec.after.iter());
+    depended_on.chain(state.changed()).copied().collect()
+}
+
+/// Claims of jobs that ended too long ago, or of which there are too many, the oldest first and about so many at most. An
+/// array is forgotten as a whole, and a job that is needed stays.
+pub(crate) fn forgettable(now: Time, state: &State, ledger: &Ledger, limits: &Retention, most: usize) -> Vec<ClaimId> {
+    let (claims, needed) = (state.books().claims(), needed(state));
     let mut ended: Vec<(Time, Range<u32>)> = Vec::new();
     for acceptance in ledger.submissions_before(u32::MAX) {
         let tasks = acceptance.first.0..acceptance.first.0 + acceptance.task_count();
@@ -112,7 +116,7 @@ pub(crate) fn forgettable(now: Time, state: &State, ledger: &Ledger, limits: &Re
     let mut forgotten = Vec::new();
     for (at, tasks) in ended {
         let too_old = now.since(at) >= limits.jobs_for.span();
-        if !too_old && too_many == 0 || forgotten.len() >= MOST_AT_ONCE {
+        if !too_old && too_many == 0 || forgotten.len() >= most {
             break;
         }
         if tasks.clone().any(|task| needed.contains(&ClaimId(task))) {
@@ -124,7 +128,7 @@ pub(crate) fn forgettable(now: Time, state: &State, ledger: &Ledger, limits: &Re
     forgotten
 }
 
-fn ended_at(claim: &Claim) -> Option<Time> {
+pub(crate) fn ended_at(claim: &Claim) -> Option<Time> {
     match claim.phase {
         Phase::Ended { at, .. } => Some(at),
         _ => None,
@@ -157,11 +161,6 @@ pub(crate) fn removable(
         removed.push(run);
     }
     removed
-}
-
-/// The settled runs that these limits leave no room for, whatever their jobs are.
-pub fn removable_runs(data_dir: &Path, limits: &Retention) -> Result<Vec<SettledRun>, ServerError> {
-    Ok(removable(SystemTime::now(), Settled::default().look(data_dir)?, limits, |_| false))
 }
 
 /// The archives that these limits leave no room for, the oldest first. None goes before an older one.

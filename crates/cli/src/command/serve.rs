@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -96,12 +96,7 @@ impl Serve {
 
     fn settings(&self) -> Result<Settings, Failure> {
         let data_dir = self.data_dir.path()?;
-        let beside = data_dir.join("moira.toml");
-        let file = self.config.clone().or_else(|| beside.exists().then_some(beside));
-        let mut config = match &file {
-            Some(path) => Config::read(path).map_err(Failure::new)?,
-            None => Config::default(),
-        };
+        let (mut config, file) = configuration(&data_dir, self.config.as_deref())?;
         config.listen.extend(&self.listen);
         config.policy = self.policy.clone().or(config.policy);
         let named = file.unwrap_or_else(|| "the command line".into());
@@ -122,6 +117,14 @@ impl Serve {
             LogFormat::Json => builder.json().flatten_event(true).with_writer(|| PlainJson(Log { json: true })).init(),
         }
     }
+}
+
+/// The configuration in the file that was named, or else in that of the data directory, and where that is.
+pub(crate) fn configuration(data_dir: &Path, named: Option<&Path>) -> Result<(Config, Option<PathBuf>), Failure> {
+    let beside = data_dir.join("moira.toml");
+    let file = named.map(Path::to_path_buf).or_else(|| beside.exists().then_some(beside));
+    let config = file.as_deref().map_or_else(|| Ok(Config::default()), Config::read);
+    Ok((config.map_err(Failure::new)?, file))
 }
 
 /// The command that watches over a run: this binary itself. Where the service has raised the number of its open files,

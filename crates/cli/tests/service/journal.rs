@@ -384,26 +384,6 @@ fn submit_held(service: &Service) {
 }
 
 #[test]
-fn what_would_be_removed_is_shown_before_it_is() {
-    let mut service = Service::start(FOUR_DEVICES);
-    for _ in 0..3 {
-        let id = service.submit(&["--", "true"]);
-        service.until(&id, "succeeded");
-    }
-    let settled = |service: &Service| fs::read_dir(service.data_dir().join("done")).unwrap().count();
-    eventually("the last run is put away", || settled(&service) == 3);
-    service.kill();
-    fs::write(service.data_dir().join("moira.toml"), format!("{FOUR_DEVICES}[retention]\nruns = 1\n")).unwrap();
-    let shown = service.moira(&["gc", "--dry-run"]);
-    let said = String::from_utf8_lossy(&shown.stdout).into_owned();
-    assert!(said.contains("done/0.1 would go") && said.contains("done/1.1 would go"), "{said}");
-    assert!(said.contains("2 runs") && settled(&service) == 3, "{said}");
-    assert!(service.moira(&["gc"]).status.success());
-    assert!(settled(&service) == 1 && service.data_dir().join("done/2.1").exists());
-    assert!(service.data_dir().join("checkpoints/0").exists(), "checkpoints stay");
-}
-
-#[test]
 fn a_copied_data_directory_is_noticed_and_goes_on_by_a_word_under_an_identity_of_its_own() {
     let mut service = Service::start(FOUR_DEVICES);
     let running = service.submit(&["--", "sleep", "1000"]);

@@ -7,6 +7,7 @@ mod crash;
 mod disk;
 mod faults;
 mod files;
+mod gc;
 mod http;
 mod identity;
 mod journal;
