@@ -51,7 +51,8 @@ enum Task {
     /// Run a mix of real trainings under the real service, replay them in the simulator, and write docs/fidelity.md, which
     /// says how far the two are apart
     Fidelity(fidelity::Fidelity),
-    /// The long hunts: thousands of random histories and programs, drawn anew, and the data checks if there is data
+    /// The long hunts: thousands of random histories and programs, drawn anew, kills, power cuts, failing disks and a soak of
+    /// the service, and the data checks if there is data
     Nightly {
         #[arg(long, value_name = "DIR")]
         data: Option<PathBuf>,

@@ -28,18 +28,43 @@ pub(crate) fn run(root: &Path, data: Option<&Path>, cases: u32) -> Result<()> {
 
 /// The version whose data directories and supervisors must be understood.
 const VERSION_BEFORE: &str = "4f0c295";
-const SOAK_MINUTES: u32 = 15;
 
-/// The tests of the service that take a binary of an earlier version, or long.
+/// Tests of the service that do more when they are told to.
+struct Hunt {
+    /// What their names begin with.
+    tests: &'static str,
+    /// A variable that tells them, and its value.
+    told: Option<(&'static str, &'static str)>,
+    meaning: &'static str,
+}
+
+/// They are run one after the other, since some of them measure and others keep the machine busy.
+const HUNTS: [Hunt; 5] = [
+    Hunt { tests: "journal::", told: None, meaning: "data directories and supervisors of the version before" },
+    Hunt { tests: "crash::", told: Some(("MOIRA_CRASHES", "2000")), meaning: "2000 kills of all there is" },
+    Hunt { tests: "disk::", told: Some(("MOIRA_CUTS", "200")), meaning: "200 power cuts of a file system" },
+    Hunt { tests: "injected::", told: Some(("MOIRA_ALL_FAULTS", "1")), meaning: "every error at every write" },
+    Hunt { tests: "soak::", told: Some(("MOIRA_SOAK_MINUTES", "15")), meaning: "15 minutes of short jobs with kills" },
+];
+
 fn run_the_service(root: &Path) -> Result<()> {
     let old = build_version_before(root)?;
-    say(&format!("the service after {VERSION_BEFORE}, and for {SOAK_MINUTES} minutes under load"));
-    let mut tests = Command::new(env!("CARGO"));
-    tests.current_dir(root).args(["test", "--package", "moira", "--test", "service", "--"]);
-    tests.args(["--nocapture", "journal::", "soak::"]);
-    tests.env("MOIRA_OLD_BINARY", old).env("MOIRA_SOAK_MINUTES", SOAK_MINUTES.to_string());
-    ensure!(tests.status().context("cannot run the tests")?.success(), "the service does not hold");
+    for Hunt { tests, told, meaning } in HUNTS {
+        say(&format!("{tests} {meaning}"));
+        let listed = tests_of_the_service(root, &["--list", tests]).output().context("cannot list the tests")?;
+        ensure!(String::from_utf8_lossy(&listed.stdout).contains(": test"), "there is no test {tests} any more");
+        let mut command = tests_of_the_service(root, &["--nocapture", tests]);
+        // What cannot be done here is a failure and is not passed over: a night in which nothing was tried tells nothing.
+        command.env("CI", "1").env("MOIRA_OLD_BINARY", &old).envs(told);
+        ensure!(command.status().context("cannot run the tests")?.success(), "the service does not hold: {meaning}");
+    }
     Ok(())
+}
+
+fn tests_of_the_service(root: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO"));
+    command.current_dir(root).args(["test", "--package", "moira", "--test", "service", "--"]).args(arguments);
+    command
 }
 
 /// Builds the binary from a copy of that commit, below the target directory.
