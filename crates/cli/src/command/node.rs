@@ -3,28 +3,20 @@
 use api::{NodeChange, NodePage, NodeView};
 use clap::{Args, Subcommand};
 
-use super::service::{self, Shape, number, of_service, or_dash};
+use super::service::{self, Listing, Shape, number, of_service, or_dash};
 use crate::failure::Failure;
 use crate::render;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Node {
     /// List the nodes and who is on them
-    Ls(Ls),
+    Ls(Listing),
     /// Start nothing new on a node, and move away what runs there
     Drain(Change),
     /// Start nothing new on a node
     Cordon(Change),
     /// Take a node into service again
     Uncordon(Change),
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Ls {
-    #[arg(long)]
-    no_headers: bool,
-    #[arg(short, long, value_enum, default_value_t)]
-    output: Shape,
 }
 
 #[derive(Debug, Args)]
@@ -40,18 +32,11 @@ const COLUMNS: [&str; 6] = ["NAME", "KIND", "GPUS", "FREE", "STATE", "JOBS"];
 impl Node {
     pub(crate) fn run(self) -> Result<(), Failure> {
         match self {
-            Node::Ls(ls) => ls.run(),
+            Node::Ls(listing) => list(listing),
             Node::Drain(change) => change.run(NodeChange::Drain),
             Node::Cordon(change) => change.run(NodeChange::Cordon),
             Node::Uncordon(change) => change.run(NodeChange::Uncordon),
         }
-    }
-}
-
-impl Ls {
-    fn run(self) -> Result<(), Failure> {
-        let page = service::ask(async |client| client.nodes().await.map_err(of_service))?;
-        print(&page, self.output, self.no_headers)
     }
 }
 
@@ -65,18 +50,20 @@ impl Change {
             Ok(nodes)
         })?;
         nodes.retain(|node| self.names.contains(&node.name));
-        print(&NodePage { nodes }, self.output, false)
+        print(&NodePage { nodes }, Listing::of(self.output))
     }
 }
 
-fn print(page: &NodePage, output: Shape, no_headers: bool) -> Result<(), Failure> {
-    match output {
+fn list(listing: Listing) -> Result<(), Failure> {
+    let page = service::ask(async |client| client.nodes().await.map_err(of_service))?;
+    print(&page, listing)
+}
+
+fn print(page: &NodePage, listing: Listing) -> Result<(), Failure> {
+    match listing.output {
         Shape::Json => service::json(page),
         Shape::Name => page.nodes.iter().try_for_each(|node| render::line(&node.name)),
-        Shape::Table => {
-            let columns: &[&str] = if no_headers { &[] } else { &COLUMNS };
-            render::table(columns, page.nodes.iter().map(row))
-        }
+        Shape::Table => render::table(listing.header(&COLUMNS), page.nodes.iter().map(row)),
     }
 }
 

@@ -1,24 +1,16 @@
 //! `moira queue`: through what tenants share the cluster.
 
 use api::QueueView;
-use clap::{Args, Subcommand};
+use clap::Subcommand;
 
-use super::service::{self, Shape, number, of_service, or_dash};
+use super::service::{self, Listing, Shape, number, of_service, or_dash};
 use crate::failure::Failure;
 use crate::render;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Queue {
     /// List the queues and who uses what of them
-    Ls(Ls),
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Ls {
-    #[arg(long)]
-    no_headers: bool,
-    #[arg(short, long, value_enum, default_value_t)]
-    output: Shape,
+    Ls(Listing),
 }
 
 const COLUMNS: [&str; 9] =
@@ -26,15 +18,12 @@ const COLUMNS: [&str; 9] =
 
 impl Queue {
     pub(crate) fn run(self) -> Result<(), Failure> {
-        let Queue::Ls(ls) = self;
+        let Queue::Ls(listing) = self;
         let page = service::ask(async |client| client.queues().await.map_err(of_service))?;
-        match ls.output {
+        match listing.output {
             Shape::Json => service::json(&page),
             Shape::Name => page.queues.iter().try_for_each(|queue| render::line(&queue.name)),
-            Shape::Table => {
-                let columns: &[&str] = if ls.no_headers { &[] } else { &COLUMNS };
-                render::table(columns, page.queues.iter().map(row))
-            }
+            Shape::Table => render::table(listing.header(&COLUMNS), page.queues.iter().map(row)),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, anyhow};
 use api::{Client, Error};
-use clap::ValueEnum;
+use clap::{Args, ValueEnum};
 use cluster::Span;
 use serde::Serialize;
 
@@ -23,6 +23,27 @@ pub(crate) enum Shape {
     Json,
     /// Only how it is called
     Name,
+}
+
+/// How a list is printed.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct Listing {
+    #[arg(long)]
+    no_headers: bool,
+    #[arg(short, long, value_enum, default_value_t)]
+    pub(crate) output: Shape,
+}
+
+impl Listing {
+    /// With a header, if it is a table.
+    pub(crate) fn of(output: Shape) -> Listing {
+        Listing { no_headers: false, output }
+    }
+
+    /// The header, none if it is not wanted.
+    pub(crate) fn header<'a>(&self, columns: &'a [&'a str]) -> &'a [&'a str] {
+        if self.no_headers { &[] } else { columns }
+    }
 }
 
 /// Asks the service something; the environment says which service it is.

@@ -9,7 +9,7 @@ use anyhow::Context;
 use api::{Role, TokenPage, TokenRequest, TokenView};
 use clap::{Args, Subcommand};
 
-use super::service::{self, Shape, of_service, or_dash};
+use super::service::{self, Listing, Shape, of_service, or_dash};
 use crate::failure::Failure;
 use crate::render;
 
@@ -18,7 +18,7 @@ pub(crate) enum Token {
     /// Make a token and print its secret, which cannot be shown again; over the service's socket only
     Create(Create),
     /// List your tokens; an admin sees all
-    Ls(Ls),
+    Ls(Listing),
     /// End tokens, and within seconds whatever goes on by them
     Revoke(Revoke),
 }
@@ -45,14 +45,6 @@ pub(crate) struct Create {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Ls {
-    #[arg(long)]
-    no_headers: bool,
-    #[arg(short, long, value_enum, default_value_t)]
-    output: Shape,
-}
-
-#[derive(Debug, Args)]
 pub(crate) struct Revoke {
     #[arg(required = true, value_name = "ID")]
     ids: Vec<u32>,
@@ -66,7 +58,7 @@ impl Token {
     pub(crate) fn run(self) -> Result<(), Failure> {
         match self {
             Token::Create(create) => create.run(),
-            Token::Ls(ls) => ls.run(),
+            Token::Ls(listing) => list(listing),
             Token::Revoke(revoke) => revoke.run(),
         }
     }
@@ -111,13 +103,6 @@ impl Create {
     }
 }
 
-impl Ls {
-    fn run(self) -> Result<(), Failure> {
-        let page = service::ask(async |client| client.tokens().await.map_err(of_service))?;
-        print(&page, self.output, self.no_headers)
-    }
-}
-
 impl Revoke {
     fn run(self) -> Result<(), Failure> {
         let tokens = service::ask(async |client| {
@@ -127,18 +112,20 @@ impl Revoke {
             }
             Ok(tokens)
         })?;
-        print(&TokenPage { tokens }, self.output, false)
+        print(&TokenPage { tokens }, Listing::of(self.output))
     }
 }
 
-fn print(page: &TokenPage, output: Shape, no_headers: bool) -> Result<(), Failure> {
-    match output {
+fn list(listing: Listing) -> Result<(), Failure> {
+    let page = service::ask(async |client| client.tokens().await.map_err(of_service))?;
+    print(&page, listing)
+}
+
+fn print(page: &TokenPage, listing: Listing) -> Result<(), Failure> {
+    match listing.output {
         Shape::Json => service::json(page),
         Shape::Name => page.tokens.iter().try_for_each(|token| render::line(&token.id.to_string())),
-        Shape::Table => {
-            let columns: &[&str] = if no_headers { &[] } else { &COLUMNS };
-            render::table(columns, page.tokens.iter().map(row))
-        }
+        Shape::Table => render::table(listing.header(&COLUMNS), page.tokens.iter().map(row)),
     }
 }
 

@@ -59,11 +59,15 @@ impl Door {
 }
 
 #[derive(OpenApi)]
-#[openapi(info(
-    title = "Moira",
-    description = "A scheduler for deep-learning clusters: submit jobs, watch them, ask why.",
-    license(name = "Apache-2.0")
-))]
+#[openapi(
+    info(
+        title = "Moira",
+        description = "A scheduler for deep-learning clusters: submit jobs, watch them, ask why.",
+        license(name = "Apache-2.0")
+    ),
+    // Answers name it, but do not bring it along.
+    components(schemas(Problem))
+)]
 struct Document;
 
 fn routes() -> OpenApiRouter<Door> {
@@ -134,4 +138,32 @@ pub async fn serve(service: Arc<Service>, leave: watch::Receiver<bool>) -> Resul
         ended.map_err(|error| ServerError::Thread(error.to_string()))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::Value;
+
+    fn references<'a>(value: &'a Value, found: &mut Vec<&'a str>) {
+        match value {
+            Value::Object(fields) => {
+                found.extend(fields.get("$ref").and_then(Value::as_str));
+                fields.values().for_each(|value| references(value, found));
+            }
+            Value::Array(values) => values.iter().for_each(|value| references(value, found)),
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn every_reference_in_the_openapi_document_leads_somewhere() {
+        let document = serde_json::to_value(document()).unwrap();
+        let mut found = Vec::new();
+        references(&document, &mut found);
+        assert!(found.contains(&"#/components/schemas/Problem"), "{found:?}");
+        let is_dangling = |name: &&str| name.strip_prefix('#').and_then(|path| document.pointer(path)).is_none();
+        found.retain(is_dangling);
+        assert_eq!(found, [] as [&str; 0]);
+    }
 }
