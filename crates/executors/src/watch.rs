@@ -281,7 +281,7 @@ fn forward_progress(
     known: &mut Known,
     news: &Sender<News>,
     now: Instant,
-) -> Result<(), SendError<News>> {
+) -> Result<(), Trouble> {
     let before = known.progress.offset();
     let read = match known.progress.next(&dir.progress_file(), known.owner, now) {
         Ok(read) => read,
