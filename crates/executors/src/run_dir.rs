@@ -281,7 +281,7 @@ impl RunDir {
 
     /// How long the run had lasted when its supervisor last said so.
     pub(crate) fn ran(&self) -> Result<Option<Span>, ExecutorError> {
-        Ok(read::<SignOfLife>(&self.file("usage.json"))?.and_then(|sign| sign.ran))
+        Ok(read_if_whole::<SignOfLife>(&self.file("usage.json"))?.and_then(|sign| sign.ran))
     }
 
     pub(crate) fn write_usage(&self, usage: &Usage, ran: Span) -> Result<(), ExecutorError> {
