@@ -9,8 +9,8 @@ use cluster::{ClaimId, NodeId};
 use crate::assignment::TOKEN_VARIABLE;
 use crate::machine::Machine;
 use crate::roster::FIRST_GANG;
-use crate::run_dir::{RunDir, checkpoint_dir};
-use crate::{LaunchOrder, WorkerPlace};
+use crate::run_dir::RunDir;
+use crate::{Checkpoints, LaunchOrder, WorkerPlace};
 
 type Variables = BTreeMap<String, String>;
 
@@ -27,6 +27,7 @@ const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/s
 pub(crate) struct Surroundings<'a> {
     pub(crate) machine: &'a Machine,
     pub(crate) data_dir: &'a Path,
+    pub(crate) checkpoints: &'a Checkpoints,
     pub(crate) token: &'a str,
     pub(crate) port: u16,
     /// The service's own environment.
@@ -140,7 +141,7 @@ fn own(order: &LaunchOrder, place: &WorkerPlace, around: Surroundings<'_>) -> Va
         ("MOIRA_GPUS_PER_NODE", gpus.to_string()),
         ("MOIRA_RESTART_COUNT", order.restarts.to_string()),
         ("MOIRA_GENERATION", order.run.attempt.to_string()),
-        ("MOIRA_CHECKPOINT_DIR", checkpoint_dir(around.data_dir, order.run.claim).display().to_string()),
+        ("MOIRA_CHECKPOINT_DIR", around.checkpoints.of(order.run.claim).display().to_string()),
         ("MOIRA_PROGRESS_FILE", dir.file("progress.jsonl").display().to_string()),
         ("MOIRA_TUNING_FILE", dir.file("tuning.json").display().to_string()),
         ("MOIRA_TOKEN_FILE", dir.token_file().display().to_string()),
@@ -242,10 +243,11 @@ mod tests {
             ("AWS_SECRET", "hidden".into()),
         ]);
         let data_dir = Path::new("/data");
+        let checkpoints = &Checkpoints::in_data_dir(data_dir);
         environment(
             &order,
             part,
-            Surroundings { machine: &machine, data_dir, token: "t", port: 4000, service: &service },
+            Surroundings { machine: &machine, data_dir, checkpoints, token: "t", port: 4000, service: &service },
         )
     }
 

@@ -19,6 +19,40 @@ pub enum ExecutorError {
         path.display()
     )]
     Number { path: PathBuf, highest: u32 },
+    #[error(
+        "checkpoint_dir: {} holds {}, which is not Moira's; name an empty directory, or a new one",
+        dir.display(),
+        found.display()
+    )]
+    CheckpointsForeign { dir: PathBuf, found: PathBuf },
+    #[error(
+        "checkpoint_dir: {} lies within the data directory {}; name a directory outside of it, or none",
+        dir.display(),
+        data_dir.display()
+    )]
+    CheckpointsWithin { dir: PathBuf, data_dir: PathBuf },
+    #[error(
+        "checkpoint_dir: {} holds checkpoints of the data directory {found}, and this is {own}: name another directory, \
+         or remove {} if no service uses it any more",
+        dir.display(),
+        mark.display()
+    )]
+    CheckpointsOfOther { dir: PathBuf, found: String, own: String, mark: PathBuf },
+    #[error(
+        "checkpoint_dir: {} is not the directory that was used before, since there is no {}: is its file system \
+         mounted? To begin with an empty one, remove {}",
+        dir.display(),
+        mark.display(),
+        note.display()
+    )]
+    CheckpointsGone { dir: PathBuf, mark: PathBuf, note: PathBuf },
+    #[error(
+        "checkpoint_dir: jobs {jobs} have not ended and keep their checkpoints in {}, but now it is {}: name the old \
+         directory until they have ended; or, if none of them runs, move what is there (JOB and JOB.json) to the new one",
+        before.display(),
+        now.display()
+    )]
+    CheckpointsElsewhere { before: PathBuf, now: PathBuf, jobs: String },
     #[error("cannot start the supervisor of run {run}")]
     Supervisor { run: Run, source: io::Error },
     #[error("cannot wake the supervisor of run {run}")]

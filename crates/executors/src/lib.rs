@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 mod assignment;
 mod bell;
 mod cgroup;
+mod checkpoints;
 mod damaged;
 mod descriptors;
 mod device_locks;
@@ -51,6 +52,7 @@ mod watch;
 mod worker;
 mod workers;
 
+pub use checkpoints::Checkpoints;
 pub use ending::{Ending, Exit, Usage};
 pub use enforcement::{CpuLimit, Enforcement};
 pub use error::ExecutorError;

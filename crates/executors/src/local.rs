@@ -27,13 +27,11 @@ use crate::origin::claim_checkpoints;
 use crate::private::{PRIVATE_FILE, started_with};
 use crate::progress::Progress;
 use crate::roster::{FIRST_GANG, Member, Roster, Wish};
-use crate::run_dir::{
-    RunDir, SUPERVISOR_LOG, StopNote, checkpoint_dir, make_checkpoint_dir, make_places, remove_ghosts,
-};
+use crate::run_dir::{RunDir, SUPERVISOR_LOG, StopNote, make_checkpoint_dir, make_places, remove_ghosts};
 use crate::watch::{Shared, Watch};
 use crate::{
-    CpuLimit, Enforcement, Executor, ExecutorError, LaunchOrder, Machine, News, ResizeOrder, Sighting, Stage,
-    WorkerPlace,
+    Checkpoints, CpuLimit, Enforcement, Executor, ExecutorError, LaunchOrder, Machine, News, ResizeOrder, Sighting,
+    Stage, WorkerPlace,
 };
 
 /// Ports given out last are not given out again, since their runs may not have taken them yet.
@@ -43,6 +41,7 @@ const PORTS_REMEMBERED: usize = 256;
 #[derive(Debug)]
 pub struct Local {
     data_dir: PathBuf,
+    checkpoints: Checkpoints,
     machine: Machine,
     enforcement: Enforcement,
     /// The words that start a supervisor; the run's directory follows them.
@@ -56,25 +55,27 @@ pub struct Local {
 }
 
 impl Local {
-    /// Takes up whatever runs in this data directory. How processor time is limited is probed, unless `MOIRA_CPU_LIMIT`
+    /// Takes up whatever runs in this data directory; the directory of checkpoints is there already. How processor time is limited is probed, unless `MOIRA_CPU_LIMIT`
     /// says it.
     pub fn open(
         data_dir: &Path,
+        checkpoints: Checkpoints,
         machine: Machine,
         supervisor: Vec<OsString>,
         news: Sender<News>,
     ) -> Result<Local, ExecutorError> {
-        Local::open_with(data_dir, machine, supervisor, news, CpuLimit::from_env()?)
+        Local::open_with(data_dir, checkpoints, machine, supervisor, news, CpuLimit::from_env()?)
     }
 
     pub fn open_with(
         data_dir: &Path,
+        checkpoints: Checkpoints,
         machine: Machine,
         supervisor: Vec<OsString>,
         news: Sender<News>,
         limit: CpuLimit,
     ) -> Result<Local, ExecutorError> {
-        let mut local = Local::unwatched(data_dir, machine, supervisor, limit)?;
+        let mut local = Local::unwatched(data_dir, checkpoints, machine, supervisor, limit)?;
         let watch = Watch {
             data_dir: local.data_dir.clone(),
             listener: Listener::open(&local.data_dir)?,
@@ -90,6 +91,7 @@ impl Local {
     /// An executor that carries out orders and tells nothing.
     pub(crate) fn unwatched(
         data_dir: &Path,
+        checkpoints: Checkpoints,
         machine: Machine,
         supervisor: Vec<OsString>,
         limit: CpuLimit,
@@ -102,6 +104,7 @@ impl Local {
         tracing::info!(?enforcement, "processor time of virtual devices is limited by this means");
         Ok(Local {
             data_dir,
+            checkpoints,
             machine,
             enforcement,
             supervisor,
@@ -125,11 +128,6 @@ impl Local {
         [RunDir::of(data_dir, run).log(worker), RunDir::settled(data_dir, run).log(worker)]
     }
 
-    /// Where a job keeps its checkpoints, over all attempts.
-    pub fn checkpoint_dir(data_dir: &Path, claim: ClaimId) -> PathBuf {
-        checkpoint_dir(data_dir, claim)
-    }
-
     /// What vouches for the secret by which a run reports over the network: its SHA-256, in hexadecimal. None of a run that
     /// is not there, or that an earlier version has launched.
     pub fn token_hash(data_dir: &Path, run: Run) -> Option<String> {
@@ -143,6 +141,7 @@ impl Local {
         let around = Surroundings {
             machine: &self.machine,
             data_dir: &self.data_dir,
+            checkpoints: &self.checkpoints,
             token: &token,
             port,
             service: &self.service_environment,
@@ -225,6 +224,7 @@ impl Local {
         let around = Surroundings {
             machine: &self.machine,
             data_dir: &self.data_dir,
+            checkpoints: &self.checkpoints,
             token: &launched.token,
             port,
             service: &self.service_environment,
@@ -311,7 +311,7 @@ impl Local {
         let secret = ReportSecret::draw(order.run)?;
         let assignment = self.assign(order, &secret)?;
         let account = order.program.account.as_ref();
-        let checkpoints = checkpoint_dir(&self.data_dir, order.run.claim);
+        let checkpoints = self.checkpoints.of(order.run.claim);
         if let Some(origin) = &order.origin {
             claim_checkpoints(&checkpoints, origin)?;
         }

@@ -15,9 +15,10 @@ use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
 use crate::ExecutorError;
+use crate::checkpoints::Checkpoints;
 use crate::lost::end_if_lost;
 use crate::process::boot_id;
-use crate::run_dir::{RunDir, checkpoint_dir, run_named, write_durably};
+use crate::run_dir::{RunDir, run_named, write_durably};
 
 /// Where a run comes from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,11 +59,12 @@ const HIGHEST: u32 = 1_000_000_000;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Seen {
-    /// Looks at `runs`, `done` and `checkpoints`, also at what was moved aside there.
-    pub fn in_data_dir(data_dir: &Path) -> Result<Seen, ExecutorError> {
+    /// Looks at `runs`, `done` and all places of checkpoints, also at what was moved aside there.
+    pub fn in_data_dir(data_dir: &Path, checkpoints: &Checkpoints) -> Result<Seen, ExecutorError> {
         let mut seen = Vec::new();
-        for folder in ["runs", "done", "checkpoints"] {
-            let folder = data_dir.join(folder);
+        let mut folders = vec![data_dir.join("runs"), data_dir.join("done")];
+        folders.extend(checkpoints.places()?);
+        for folder in folders {
             for name in names_in(&folder)? {
                 let Some(job) = name.split('.').next().and_then(|number| number.parse().ok()) else { continue };
                 let path = folder.join(&name);
@@ -102,6 +104,7 @@ impl Seen {
 /// note is taken for this directory's own and gets one: it was made before there were notes.
 pub fn set_aside_foreign(
     data_dir: &Path,
+    checkpoints: &Checkpoints,
     identity: &str,
     adopt: bool,
     known: impl Fn(ClaimId) -> Option<KnownJob>,
@@ -132,9 +135,9 @@ pub fn set_aside_foreign(
             moved.push(set_aside(dir.path(), if is_foreign { "foreign" } else { "lost" })?);
         }
     }
-    for name in names_in(&data_dir.join("checkpoints"))? {
+    for name in names_in(checkpoints.dir())? {
         let Some(job) = name.parse().ok().map(ClaimId).and_then(&known) else { continue };
-        let dir = checkpoint_dir(data_dir, job.origin.job);
+        let dir = checkpoints.of(job.origin.job);
         if adopt && owner_of(&dir).is_none() {
             write_durably(&note_beside(&dir), &job.origin)?;
         }
@@ -241,7 +244,12 @@ mod tests {
         fn new() -> Scene {
             let scene = Scene(tempfile::tempdir().unwrap());
             make_places(scene.0.path()).unwrap();
+            scene.place().take(OWN, std::iter::empty()).unwrap();
             scene
+        }
+
+        fn place(&self) -> Checkpoints {
+            Checkpoints::in_data_dir(self.0.path())
         }
 
         fn run(&self, name: &str, owner: Option<&Origin>) {
@@ -254,7 +262,7 @@ mod tests {
         }
 
         fn checkpoints(&self, job: u32, owner: Option<&Origin>) {
-            let dir = checkpoint_dir(self.0.path(), ClaimId(job));
+            let dir = self.place().of(ClaimId(job));
             fs::create_dir(&dir).unwrap();
             if let Some(owner) = owner {
                 write_durably(&note_beside(&dir), owner).unwrap();
@@ -266,7 +274,7 @@ mod tests {
                 let origin = origin(OWN, job.0, u64::from(job.0));
                 (job.0 < 8).then_some(KnownJob { origin, launches: 1 })
             };
-            let moved = set_aside_foreign(self.0.path(), OWN, adopt, known).unwrap();
+            let moved = set_aside_foreign(self.0.path(), &self.place(), OWN, adopt, known).unwrap();
             let name = |path: PathBuf| path.strip_prefix(self.0.path()).unwrap().display().to_string();
             moved.into_iter().map(name).collect()
         }
@@ -287,7 +295,11 @@ mod tests {
         assert!(scene.look(false).is_empty(), "once is enough");
         scene.run("2.1", Some(&origin(OTHER, 2, 2)));
         assert_eq!(scene.look(false), ["runs/2.1.foreign-2"]);
-        assert_eq!(Seen::in_data_dir(scene.0.path()).unwrap().highest(), Some(ClaimId(9)), "their numbers are seen");
+        assert_eq!(
+            Seen::in_data_dir(scene.0.path(), &scene.place()).unwrap().highest(),
+            Some(ClaimId(9)),
+            "their numbers are seen"
+        );
     }
 
     #[test]
@@ -306,7 +318,7 @@ mod tests {
     fn checkpoints_of_another_job_are_not_given_to_this_one() {
         let scene = Scene::new();
         let own = origin(OWN, 1, 1);
-        let dir = checkpoint_dir(scene.0.path(), ClaimId(1));
+        let dir = scene.place().of(ClaimId(1));
         scene.checkpoints(1, Some(&origin(OTHER, 1, 1)));
         fs::write(dir.join("state"), "secret").unwrap();
         claim_checkpoints(&dir, &own).unwrap();
@@ -326,7 +338,7 @@ mod tests {
         scene.checkpoints(4, Some(&origin(OTHER, 4, 4)));
         scene.checkpoints(5, Some(&origin(OWN, 5, 5)));
         fs::create_dir(scene.0.path().join("done/9.1.lost-1")).unwrap();
-        let seen = Seen::in_data_dir(scene.0.path()).unwrap();
+        let seen = Seen::in_data_dir(scene.0.path(), &scene.place()).unwrap();
         let own: Vec<_> = seen.own(Some(OWN)).map(|(job, attempt)| (job.0, attempt)).collect();
         assert_eq!(own, [(1, Some(1)), (3, Some(2)), (5, None)]);
         assert_eq!(seen.highest(), Some(ClaimId(9)));
@@ -336,7 +348,7 @@ mod tests {
     fn a_number_that_nobody_gave_out_is_named() {
         let scene = Scene::new();
         scene.checkpoints(4_000_000_000, None);
-        let refusal = Seen::in_data_dir(scene.0.path()).unwrap_err().to_string();
+        let refusal = Seen::in_data_dir(scene.0.path(), &scene.place()).unwrap_err().to_string();
         assert!(refusal.contains("checkpoints/4000000000"), "{refusal}");
     }
 }

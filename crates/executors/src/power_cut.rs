@@ -17,8 +17,8 @@ use crate::process::{Identity, boot_id};
 use crate::roster::Outcome;
 use crate::run_dir::{RunDir, SupervisorNote};
 use crate::{
-    AcceleratorDraft, CpuLimit, Ending, Executor, Exit, LaunchOrder, Limits, Local, Machine, Program, ResizeOrder,
-    Sighting, Stage, Usage, WorkerPlace,
+    AcceleratorDraft, Checkpoints, CpuLimit, Ending, Executor, Exit, LaunchOrder, Limits, Local, Machine, Program,
+    ResizeOrder, Sighting, Stage, Usage, WorkerPlace,
 };
 
 const RUN: Run = Run { claim: ClaimId(7), attempt: 1 };
@@ -41,7 +41,13 @@ enum Done {
 fn executor(data_dir: &Path) -> Local {
     let machine = Machine::of(&[AcceleratorDraft::of("t4", 4)]).unwrap();
     let idle = ["sh", "-c", "while [ -e $0 ]; do sleep 0.1; done"].map(Into::into).to_vec();
-    Local::unwatched(data_dir, machine, idle, CpuLimit::None).unwrap()
+    Local::unwatched(data_dir, checkpoints(data_dir), machine, idle, CpuLimit::None).unwrap()
+}
+
+fn checkpoints(data_dir: &Path) -> Checkpoints {
+    let checkpoints = Checkpoints::in_data_dir(data_dir);
+    checkpoints.take("", std::iter::empty()).unwrap();
+    checkpoints
 }
 
 fn place(device: u8) -> WorkerPlace {

@@ -451,7 +451,7 @@ fn replace<T: Serialize>(path: &Path, value: &T, how: As) -> Result<(), Executor
 
 /// What an executor keeps in a data directory. What an earlier version left open to others is closed.
 pub(crate) fn make_places(data_dir: &Path) -> Result<(), ExecutorError> {
-    for place in ["runs", "done", "checkpoints"] {
+    for place in ["runs", "done"] {
         make_dir(&data_dir.join(place), passage())?;
     }
     for place in ["runs", "done"].map(|place| data_dir.join(place)) {
@@ -475,11 +475,6 @@ pub(crate) fn remove_ghosts(data_dir: &Path) -> Result<(), ExecutorError> {
         }
     }
     Ok(())
-}
-
-/// Where the job with this claim keeps its checkpoints, whatever the attempt.
-pub(crate) fn checkpoint_dir(data_dir: &Path, claim: ClaimId) -> PathBuf {
-    data_dir.join("checkpoints").join(claim.to_string())
 }
 
 pub(crate) fn make_checkpoint_dir(path: &Path, account: Option<&Account>) -> Result<(), ExecutorError> {

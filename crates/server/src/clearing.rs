@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use cluster::{ClaimId, Span, Time};
 use engine::Event;
-use executors::{OldCheckpoints, Settled, SettledRun};
+use executors::{Checkpoints, OldCheckpoints, Settled, SettledRun};
 use journal::{Journal, JournalError, Reader, StoredArchive};
 use plan::Claim;
 
@@ -50,7 +50,7 @@ impl Clearing {
         let jobs = past.forgettable(limits);
         let checkpoints = match checkpoints_after {
             None => Vec::new(),
-            Some(after) => past.old_checkpoints(&data_dir.join("checkpoints"), after)?,
+            Some(after) => past.old_checkpoints(&Checkpoints::last_used(data_dir)?, after)?,
         };
         let next_number = past.ledger.next_number();
         Ok(Clearing { data_dir: data_dir.into(), next_number, jobs, runs, archives, checkpoints })

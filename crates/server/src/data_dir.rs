@@ -17,7 +17,7 @@ pub fn journal_path(data_dir: &Path) -> PathBuf {
 
 /// What may lie in a data directory before its journal exists: what people put there, what a service makes that is killed
 /// at its first start, and what stays if somebody removes the journal.
-const OURS: [&str; 19] = [
+const OURS: [&str; 20] = [
     "moira.toml",
     "log",
     "identity",
@@ -36,6 +36,7 @@ const OURS: [&str; 19] = [
     "runs",
     "done",
     "checkpoints",
+    "checkpoint_dir",
     "reserve",
 ];
 /// Lies in every new file system of the usual kind.
@@ -81,7 +82,7 @@ fn refuse_foreign(path: &Path) -> Result<(), ServerError> {
 /// Journal and configuration; sockets have rules of their own.
 fn is_private(file: &Path) -> bool {
     let name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    ["moira.toml", "identity"].contains(&name) || name.starts_with("journal.db")
+    ["moira.toml", "identity", "checkpoint_dir"].contains(&name) || name.starts_with("journal.db")
 }
 
 /// What lies in a directory, in order; nothing if there is none.

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use cluster::Time;
 use disk::As;
 use engine::State;
-use executors::Seen;
+use executors::{Checkpoints, Seen};
 use journal::{Entry, Identity, Journal, JournalError, Opened, Reader};
 use nix::unistd::geteuid;
 
@@ -73,9 +73,9 @@ impl Past {
 }
 
 impl Opening {
-    pub(crate) fn of(data_dir: &Path, accepted: Accepted) -> Result<Opening, ServerError> {
+    pub(crate) fn of(data_dir: &Path, checkpoints: &Checkpoints, accepted: Accepted) -> Result<Opening, ServerError> {
         let path = journal_path(data_dir);
-        let seen = Seen::in_data_dir(data_dir)?;
+        let seen = Seen::in_data_dir(data_dir, checkpoints)?;
         let note = identity::read(data_dir)?;
         let is_copy = note.is_some_and(|note| note.is_copy);
         if is_copy && !accepted.copy {
@@ -240,7 +240,10 @@ mod tests {
         let (mut journal, _) = Journal::open(&journal_path(dir.path())).unwrap();
         journal.set_facts(FORMAT + 7).unwrap();
         drop(journal);
-        let refused = Opening::of(dir.path(), Accepted::default()).map(drop).unwrap_err().to_string();
+        let refused = Opening::of(dir.path(), &Checkpoints::in_data_dir(dir.path()), Accepted::default())
+            .map(drop)
+            .unwrap_err()
+            .to_string();
         let expected = format!("has facts of format {}, this program knows formats up to {FORMAT}", FORMAT + 7);
         assert!(refused.contains(&expected), "{refused}");
     }
@@ -253,7 +256,10 @@ mod tests {
         let snapshot = serde_json::json!({ "format": FORMAT + 1, "state": "in other words" }).to_string();
         journal.compact(1, &snapshot).unwrap();
         drop(journal);
-        let refused = Opening::of(dir.path(), Accepted::default()).map(drop).unwrap_err().to_string();
+        let refused = Opening::of(dir.path(), &Checkpoints::in_data_dir(dir.path()), Accepted::default())
+            .map(drop)
+            .unwrap_err()
+            .to_string();
         let expected = format!("it has format {}, this program knows formats up to {FORMAT}", FORMAT + 1);
         assert!(refused.contains(&expected), "{refused}");
     }

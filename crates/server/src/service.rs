@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use cluster::{ClaimId, Time};
 use engine::{Engine, Event, Input};
-use executors::{KnownJob, Local, Origin, set_aside_foreign};
+use executors::{Checkpoints, KnownJob, Local, Origin, set_aside_foreign};
 use journal::{Entry, Journal, JournalError, Reader};
 use policies::PolicyConfig;
 
@@ -52,7 +52,12 @@ impl Service {
     pub fn open(settings: Settings, supervisor: Vec<OsString>) -> Result<Service, ServerError> {
         let Settings { data_dir, config, machine, accepted } = settings;
         make_data_dir(&data_dir)?;
-        let opening = Opening::of(&data_dir, accepted)?;
+        let checkpoints = match &config.checkpoint_dir {
+            None => Checkpoints::in_data_dir(&data_dir),
+            Some(named) => Checkpoints::at(&data_dir, named)?,
+        };
+        let opening = Opening::of(&data_dir, &checkpoints, accepted)?;
+        take(&checkpoints, &opening)?;
         let draft = config.draft(&machine);
         let reading = Reading::take();
         let clock = opening.past.as_ref().map_or_else(
@@ -66,7 +71,7 @@ impl Service {
             Some(past) => resume(&mut journal, now, &config, &draft, past)?,
         };
         // What was made before there were notes gets them before the journal says that there are.
-        for aside in set_aside(&data_dir, &journal, adopt, &core)? {
+        for aside in set_aside(&data_dir, &checkpoints, &journal, adopt, &core)? {
             tracing::warn!(path = %aside.display(), "this belongs to another job or data directory: it was moved aside");
         }
         settle_numbers(&mut journal, now, &mut core, first_free)?;
@@ -76,7 +81,7 @@ impl Service {
         let past = Mutex::new(journal.reader()?);
         let (inbox, messages) = Inbox::new();
         let (news, heard) = mpsc::channel();
-        let executor = Local::open(&data_dir, machine, supervisor, news)?;
+        let executor = Local::open(&data_dir, checkpoints, machine, supervisor, news)?;
         let teller = inbox.clone();
         std::thread::Builder::new()
             .name("news".into())
@@ -156,7 +161,20 @@ fn settle_numbers(journal: &mut Journal, now: Time, core: &mut Core, first_free:
     Ok(())
 }
 
-fn set_aside(data_dir: &Path, journal: &Journal, adopt: bool, core: &Core) -> Result<Vec<PathBuf>, ServerError> {
+/// Jobs that were launched and have not ended keep their checkpoints.
+fn take(checkpoints: &Checkpoints, opening: &Opening) -> Result<(), ServerError> {
+    let claims = opening.past.as_ref().map(|past| past.state.books().claims());
+    let launched = claims.into_iter().flat_map(plan::Claims::live).filter(|claim| claim.progress.launches > 0);
+    Ok(checkpoints.take(&opening.journal.identity().to_string(), launched.map(|claim| claim.id))?)
+}
+
+fn set_aside(
+    data_dir: &Path,
+    checkpoints: &Checkpoints,
+    journal: &Journal,
+    adopt: bool,
+    core: &Core,
+) -> Result<Vec<PathBuf>, ServerError> {
     let identity = journal.identity().to_string();
     let claims = core.engine.state().books().claims();
     let known = |job: ClaimId| {
@@ -168,7 +186,7 @@ fn set_aside(data_dir: &Path, journal: &Journal, adopt: bool, core: &Core) -> Re
     if !data_dir.join("runs").exists() {
         return Ok(Vec::new());
     }
-    Ok(set_aside_foreign(data_dir, &identity, adopt, known)?)
+    Ok(set_aside_foreign(data_dir, checkpoints, &identity, adopt, known)?)
 }
 
 /// By which jobs find the service.

@@ -23,6 +23,9 @@ pub struct Config {
     /// up, and at first [`DEFAULT_POLICY`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,
+    /// Where the checkpoints of jobs lie, if not in the data directory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub checkpoint_dir: Option<PathBuf>,
     /// Loopback addresses to listen on beside the socket.
     pub listen: Vec<SocketAddr>,
     /// By these names, besides those of loopback addresses, the service may be asked for over TCP.
@@ -52,6 +55,7 @@ impl Default for Config {
     fn default() -> Config {
         Config {
             policy: None,
+            checkpoint_dir: None,
             listen: Vec::new(),
             hosts: Vec::new(),
             socket: SocketConfig::default(),
@@ -104,6 +108,10 @@ impl Config {
                 "listen: expected an address of this machine alone, like 127.0.0.1:7070, found {address}: without \
                  TLS nobody else is let in"
             ));
+        }
+        if let Some(dir) = self.checkpoint_dir.as_ref().filter(|dir| !dir.is_absolute()) {
+            let dir = dir.display();
+            return Err(format!("checkpoint_dir: expected an absolute path, like /scratch/moira, found {dir}"));
         }
         self.hosts.iter().try_for_each(|name| check_host_name(name))?;
         self.socket.check()?;
@@ -170,6 +178,7 @@ mod tests {
         assert!(message("policy = \"fifi\"").starts_with("policy: "));
         assert!(message("policy = \"srtf\"").contains("only a simulator knows"));
         assert!(message("listen = [\"0.0.0.0:80\"]").starts_with("listen: expected an address of this machine"));
+        assert!(message("checkpoint_dir = \"scratch\"").starts_with("checkpoint_dir: expected an absolute path"));
         assert!(message("[[accelerators]]\nkind = \"a\"\ncount = 1\nduty = 7").contains("duty"));
     }
 }

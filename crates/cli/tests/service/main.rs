@@ -3,6 +3,7 @@
 
 mod api;
 mod browser;
+mod checkpoints;
 mod crash;
 mod disk;
 mod faults;

@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 use cluster::{Bytes, ClaimId, NodeId, Run, Span};
 use executors::{
-    AcceleratorDraft, CpuLimit, Ending, Executor, Exit, LaunchOrder, Limits, Local, Machine, News, Program, WorkerPlace,
+    AcceleratorDraft, Checkpoints, CpuLimit, Ending, Executor, Exit, LaunchOrder, Limits, Local, Machine, News,
+    Program, WorkerPlace,
 };
 use rustix::process::Pid;
 
@@ -144,7 +145,9 @@ pub(crate) fn open(data: &Path, limit: CpuLimit, supervisor: Vec<OsString>) -> (
         AcceleratorDraft { duty: 0.3, ..AcceleratorDraft::of("slow", 2) },
         AcceleratorDraft { cores: 2.0, ..AcceleratorDraft::of("fast", 2) },
     ]);
-    (Local::open_with(data, machine.unwrap(), supervisor, sender, limit).unwrap(), news)
+    let checkpoints = Checkpoints::in_data_dir(data);
+    checkpoints.take("", std::iter::empty()).unwrap();
+    (Local::open_with(data, checkpoints, machine.unwrap(), supervisor, sender, limit).unwrap(), news)
 }
 
 pub(crate) fn program(script: &str) -> Program {
