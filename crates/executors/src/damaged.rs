@@ -35,14 +35,13 @@ pub(crate) fn end_if_damaged(dir: &RunDir) -> Result<bool, ExecutorError> {
         return Ok(false);
     }
     tracing::error!(damage, "a run has lost its files and is ended");
-    dir.write_ending(&Ending {
+    dir.write_ending_if_there(&Ending {
         started: dir.has_started(),
         told_to_stop: dir.stop_note()?.is_some(),
         trouble: Some(format!("its files are damaged: {damage}")),
         usage: dir.usage()?.unwrap_or_default(),
         ..Ending::default()
-    })?;
-    Ok(true)
+    })
 }
 
 fn damage(dir: &RunDir) -> Option<String> {

@@ -54,7 +54,7 @@ pub(crate) fn end_if_lost(dir: &RunDir, seen: &[Identity]) -> Result<bool, Execu
     // Workers that outlived their supervisor held their devices until now. With the machine all of them have gone.
     let ran = if of_this_boot { None } else { dir.ran()? };
     let limit = assignment.order.limit;
-    dir.write_ending(&Ending {
+    dir.write_ending_if_there(&Ending {
         started: dir.has_started(),
         told_to_stop: dir.stop_note()?.is_some(),
         exits: vec![Exit::default(); dir.roster(&assignment)?.members.len()],
@@ -64,8 +64,7 @@ pub(crate) fn end_if_lost(dir: &RunDir, seen: &[Identity]) -> Result<bool, Execu
         ran,
         trouble: Some("its supervisor was lost".into()),
         usage: dir.usage()?.unwrap_or_default(),
-    })?;
-    Ok(true)
+    })
 }
 
 /// The control groups of all that may still be there: of the present gang, and of one that was just called together.
@@ -85,6 +84,5 @@ pub(crate) fn end_if_never_held(dir: &RunDir, trouble: &str) -> Result<bool, Exe
     if dir.supervisor()?.is_some() || dir.has_ended() {
         return Ok(false);
     }
-    dir.write_ending(&Ending { trouble: Some(trouble.into()), ..Ending::default() })?;
-    Ok(true)
+    dir.write_ending_if_there(&Ending { trouble: Some(trouble.into()), ..Ending::default() })
 }

@@ -270,8 +270,22 @@ impl RunDir {
     }
 
     /// An end is told even if someone has removed the directory meanwhile.
+    /// The end of a run as its own supervisor knows it, also if somebody has removed the directory.
     pub(crate) fn write_ending(&self, ending: &Ending) -> Result<(), ExecutorError> {
         make_dir(&self.path, passage())?;
+        self.replace_ending(ending)
+    }
+
+    /// The end of a run that nobody holds. False if its directory is not there any more: then it was settled meanwhile,
+    /// with its end in it, and must not come back.
+    pub(crate) fn write_ending_if_there(&self, ending: &Ending) -> Result<bool, ExecutorError> {
+        match self.replace_ending(ending) {
+            Err(_) if !self.exists() => Ok(false),
+            written => written.map(|()| true),
+        }
+    }
+
+    fn replace_ending(&self, ending: &Ending) -> Result<(), ExecutorError> {
         replace(&self.file("exit.json"), ending, As::PRIVATE.essential())
     }
 
@@ -582,6 +596,17 @@ mod tests {
         dir.make(None).unwrap();
         fs::write(dir.file("supervisor.json"), "{").unwrap();
         assert!(dir.supervisor().unwrap_err().to_string().ends_with("runs/1.0/supervisor.json"));
+    }
+
+    #[test]
+    fn a_run_that_was_settled_does_not_come_back_by_its_end() {
+        let data = tempfile::tempdir().unwrap();
+        let dir = RunDir::of(data.path(), Run { claim: ClaimId(1), attempt: 0 });
+        dir.make(None).unwrap();
+        assert!(dir.write_ending_if_there(&Ending::default()).unwrap());
+        dir.remove().unwrap();
+        assert!(!dir.write_ending_if_there(&Ending::default()).unwrap());
+        assert!(!dir.exists());
     }
 
     #[test]
