@@ -211,6 +211,15 @@ pub fn remove_unfinished(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// The name a file is to have; that of an unfinished one tells it.
+pub fn finished_name(name: &str) -> &str {
+    let unfinished = name.strip_suffix(UNFINISHED).and_then(|name| name.rsplit_once('.'));
+    match unfinished {
+        Some((finished, process)) if process.parse::<u32>().is_ok() => finished,
+        _ => name,
+    }
+}
+
 fn parent(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if parent != Path::new("") => parent,
@@ -270,6 +279,7 @@ mod tests {
         }
         remove_unfinished(dir.path()).unwrap();
         assert!(dir.path().join("note").exists() && !dir.path().join("note.77.tmp").exists());
+        assert_eq!(["note.77.tmp", "note", "a.tmp", "77.tmp"].map(finished_name), ["note", "note", "a.tmp", "77.tmp"]);
     }
 
     #[test]

@@ -123,7 +123,7 @@ pub(crate) fn cautious(connection: &Connection) -> rusqlite::Result<()> {
 /// a process that is killed meanwhile leaves nothing half made.
 pub(crate) fn create(path: &Path) -> Result<(), JournalError> {
     let new = beside(path, ".new");
-    for leftover in [new.clone(), beside(&new, "-wal"), beside(&new, "-shm")] {
+    for leftover in [new.clone(), beside(&new, "-wal"), beside(&new, "-shm"), beside(&new, "-journal")] {
         match fs::remove_file(&leftover) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 return Err(JournalError::io("remove", &leftover)(error));

@@ -207,7 +207,11 @@ impl Journal {
             Ok(inserted) => inserted,
             Err(error) => {
                 let error = self.failed("append to", error);
-                return Err(if self.broken { self.in_doubt(error) } else { error });
+                return Err(match error {
+                    JournalError::ReadOnly { .. } => error,
+                    error if self.broken => self.in_doubt(error),
+                    error => error,
+                });
             }
         };
         if end == self.end {
@@ -268,8 +272,11 @@ impl Journal {
         );
         let as_before =
             self.connection.is_autocommit() && queries::end(&self.connection).is_ok_and(|end| end == self.end);
-        self.broken = by_disk || !as_before;
-        JournalError::store(doing, &self.path, self.end.seq)(error)
+        let error = JournalError::store(doing, &self.path, self.end.seq)(error);
+        // A log that could be opened only for reading stays so for as long as it is open.
+        let for_reading_only = matches!(error, JournalError::ReadOnly { .. });
+        self.broken = by_disk || for_reading_only || !as_before;
+        error
     }
 
     /// Moves the log into the file and empties it. Entries are durable in the log already, so a failure is only trouble;

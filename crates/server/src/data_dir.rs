@@ -17,7 +17,7 @@ pub fn journal_path(data_dir: &Path) -> PathBuf {
 
 /// What may lie in a data directory before its journal exists: what people put there, what a service makes that is killed
 /// at its first start, and what stays if somebody removes the journal.
-const OURS: [&str; 20] = [
+const OURS: [&str; 22] = [
     "moira.toml",
     "log",
     "identity",
@@ -28,6 +28,7 @@ const OURS: [&str; 20] = [
     "journal.db.new",
     "journal.db.new-wal",
     "journal.db.new-shm",
+    "journal.db.new-journal",
     "journal.db.lock",
     "journal.db.head",
     "journal.db-wal",
@@ -38,6 +39,7 @@ const OURS: [&str; 20] = [
     "checkpoints",
     "checkpoint_dir",
     "reserve",
+    ".s",
 ];
 /// Lies in every new file system of the usual kind.
 const LOST_AND_FOUND: &str = "lost+found";
@@ -68,7 +70,7 @@ pub(crate) fn make_data_dir(path: &Path) -> Result<(), ServerError> {
 
 fn refuse_foreign(path: &Path) -> Result<(), ServerError> {
     let is_foreign = |file: &PathBuf| {
-        let known = |name: &str| OURS.contains(&name) || name == LOST_AND_FOUND;
+        let known = |name: &str| OURS.contains(&disk::finished_name(name)) || name == LOST_AND_FOUND;
         // A database that is no journal has the journal's name, and belongs to something else all the same.
         let is_database = *file == journal_path(path) && fs::metadata(file).is_ok_and(|data| data.len() > 0);
         is_database || !file.file_name().and_then(|name| name.to_str()).is_some_and(known)
@@ -142,6 +144,13 @@ mod tests {
         assert!(refused.contains(&dir.path().display().to_string()) && refused.contains("thesis.tex"), "{refused}");
         let modes = [dir.path().into(), dir.path().join("moira.toml"), dir.path().join("thesis.tex")];
         assert_eq!(modes.map(|path| mode(&path)), [0o777, 0o666, 0o666]);
+    }
+
+    #[test]
+    fn what_a_service_left_that_was_killed_at_its_first_start_is_its_own() {
+        let left = ["identity.4711.tmp", "checkpoint_dir.1.tmp", "journal.db.new-journal", ".s/s"];
+        make_data_dir(open_to_all(&left).path()).unwrap();
+        assert!(make_data_dir(open_to_all(&["identity.tmp"]).path()).is_err());
     }
 
     #[test]

@@ -87,6 +87,8 @@ impl Opening {
             lost.of_whole_journal(&seen, noted)?;
         }
         let (mut journal, opened) = lost.open(&path)?;
+        // The directory is this process's own from here on. What cannot be removed only takes room.
+        disk::remove_unfinished(data_dir).unwrap_or_else(|error| tracing::warn!(%error, "unfinished files are left"));
         // A start that was accepted as a copy's and came to an early end has left the journal with another identity.
         if let Some(noted) = noted.filter(|noted| *noted != journal.identity() && !is_copy) {
             // A journal in which nothing stands yet is this directory's, whoever made it.

@@ -11,6 +11,7 @@ mod files;
 mod gc;
 mod http;
 mod identity;
+mod injected;
 mod journal;
 mod judge;
 mod logs;

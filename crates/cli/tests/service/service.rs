@@ -152,6 +152,24 @@ impl Service {
         }
     }
 
+    /// Waits until it answers, or until it has ended by itself.
+    pub(crate) fn ready_or_ended(&mut self) -> Option<ExitStatus> {
+        let begun = Instant::now();
+        while !self.is_ready() {
+            if let Some(status) = self.child.as_mut().and_then(|child| child.try_wait().unwrap()) {
+                self.child = None;
+                return Some(status);
+            }
+            assert!(begun.elapsed() < PATIENCE, "the service neither comes up nor ends:\n{}", self.last_words());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        None
+    }
+
+    pub(crate) fn is_started(&self) -> bool {
+        self.child.is_some()
+    }
+
     pub(crate) fn is_ready(&self) -> bool {
         http::get(&self.socket(), "/readyz").is_ok_and(|answer| answer.status == 200)
     }
