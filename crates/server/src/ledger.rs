@@ -464,7 +464,7 @@ impl Job {
 
 /// Every figure of the later report, and of the earlier one what the later does not say. What an interruption cost is
 /// said once and counted then.
-fn newer(known: ProgressReport, report: ProgressReport) -> ProgressReport {
+pub(crate) fn newer(known: ProgressReport, report: ProgressReport) -> ProgressReport {
     ProgressReport {
         run: report.run.or(known.run),
         steps: report.steps.or(known.steps),

@@ -21,6 +21,7 @@ use crate::clock::{Clock, ClockFound, Reading};
 use crate::core::{Ask, Core, Reply, Step};
 use crate::error::ServerError;
 use crate::fact::{Caller, Fact};
+use crate::postponed::Postponed;
 use crate::pulse::Pulse;
 use crate::replica::Replica;
 use crate::retention::Forgetting;
@@ -108,6 +109,8 @@ pub struct Live {
     pub forgetting: Forgetting,
     /// What was decided and could not be done yet.
     pub undone: Undone,
+    /// What jobs reported and there is no room for yet.
+    pub postponed: Postponed,
     /// A batch of which is not known whether it is on record.
     pub doubt: Option<Doubt>,
 }
@@ -253,7 +256,10 @@ impl Live {
         if !self.unheard.is_empty() {
             return Duration::ZERO;
         }
-        let is_well = self.undone.is_empty() && !self.store.is_short() && !self.store.is_compacting();
+        let is_well = self.undone.is_empty()
+            && self.postponed.is_empty()
+            && !self.store.is_short()
+            && !self.store.is_compacting();
         let longest = if is_well { LOOK_AT_CLOCK } else { TRY_AGAIN };
         self.core.engine.next_wakeup().map_or(longest, |due| clock.until(due).min(longest))
     }
@@ -276,14 +282,14 @@ impl Live {
         }
         if self.doubt.is_some() {
             refuse(calls, "not-durable", "the journal cannot be written at the moment");
-            self.unheard.extend(kept(news));
+            self.unheard.extend(self.postponed.keep(kept(news).collect()));
             return Ok(());
         }
         let calls = self.refuse_what_takes_room(calls);
-        if self.store.is_short() {
-            // What a job says next counts more than what it said meanwhile.
-            news.retain(|news| !matches!(news, News::Progress { .. } | News::Told { .. }));
-        }
+        news = match self.store.is_short() {
+            true => self.postponed.keep(news),
+            false => self.postponed.release_before(news),
+        };
         for heard in &news {
             if let News::Usage { run, usage } = heard {
                 self.replica.used(*run, *usage);
@@ -476,7 +482,7 @@ impl Live {
         self.core.engine = Engine::resume(shown.state.clone(), policy, self.settings);
         self.core.ledger = shown.ledger.clone();
         drop(shown);
-        self.unheard.extend(kept(news));
+        self.unheard.extend(self.postponed.keep(kept(news).collect()));
     }
 
     /// Does what was decided. What cannot be done is news too.

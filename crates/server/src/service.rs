@@ -23,6 +23,7 @@ use crate::identity;
 use crate::ledger::Ledger;
 use crate::live::{Change, Inbox, Live, Undone, changes_to};
 use crate::opening::{Opening, Past};
+use crate::postponed::Postponed;
 use crate::replica::Replica;
 use crate::reserve::Reserved;
 use crate::retention::{Forgetting, keep_tidy};
@@ -97,6 +98,7 @@ impl Service {
             unheard: Vec::new(),
             forgetting: Forgetting::new(config.retention.clone()),
             undone: Undone::default(),
+            postponed: Postponed::default(),
             doubt: None,
         };
         let tidying = start_tidying(&data_dir, &config, &replica)?;

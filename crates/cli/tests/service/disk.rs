@@ -15,6 +15,7 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use crate::faults::{Disk, is_there, pass_over, submit_held, trace};
+use crate::files::metrics;
 use crate::http;
 use crate::processes;
 use crate::service::{FOUR_DEVICES, Service, eventually, say};
@@ -82,6 +83,74 @@ fn on_a_full_disk_jobs_go_on_and_end_and_are_cancelled_and_only_new_ones_are_ref
     let states = [&ending, &endless, &held, &job].map(|id| service.show(id)["state"].clone());
     assert_eq!(states, ["failed", "cancelled", "cancelled", "succeeded"]);
     eventually("all are put away", || runs(service.data_dir()) == 0);
+}
+
+#[test]
+fn on_a_full_disk_jobs_are_held_and_nodes_drained_and_what_jobs_report_is_recorded_later() {
+    let Some(disk) = Disk::mount("16m") else { return };
+    let notes = tempfile::tempdir().unwrap();
+    let (go, gone) = (notes.path().join("go"), notes.path().join("gone"));
+    let mut service = Service::at(disk.path(), FOUR_DEVICES);
+    service.rise();
+    let degraded = || {
+        let all = metrics(&service);
+        let line = all.lines().find(|line| line.starts_with("moira_degraded{what=\"disk\"}")).map(str::to_string);
+        line.and_then(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok())
+    };
+    assert_eq!(degraded(), Some(0.0));
+    // There is room for its second line beside the first.
+    let script = "echo '{\"steps\": 1}' >> $MOIRA_PROGRESS_FILE; until [ -e $0 ]; do sleep 0.1; done; \
+                  echo '{\"steps\": 9, \"checkpoint\": {\"steps\": 9}}' >> $MOIRA_PROGRESS_FILE; touch $1; sleep 600";
+    let [first, last] = [&go, &gone].map(|path| path.display().to_string());
+    let reporting = service.submit(&["--", "sh", "-c", script, &first, &last]);
+    service.until_it(&reporting, "heard", |job| job["progress"]["steps"] == 1);
+    let waiting = service.submit(&["--gpus", "4", "--", "true"]);
+    let ballast = disk.fill();
+    eventually("new jobs are refused", || submit_held(&service).status == 503);
+    assert_eq!(degraded(), Some(1.0));
+
+    service.json(&["hold", "-o", "json", &waiting]);
+    service.until(&waiting, "held");
+    fs::write(&go, "").unwrap();
+    eventually("it has reported", || gone.exists());
+    std::thread::sleep(Duration::from_millis(1500));
+    assert_eq!(service.show(&reporting)["progress"]["steps"], 1, "there is no room for it");
+    service.json(&["node", "drain", "-o", "json", "t4"]);
+    let job = service.until_it(&reporting, "moved away", |job| job["state"] != "running" && job["state"] != "stopping");
+    assert_eq!(job["failures"], 0, "{job}");
+    assert_eq!(job["progress"]["steps"], 9, "what it reported is told with the end of its run");
+    assert_eq!(submit_held(&service).status, 503, "the disk is still full");
+
+    fs::remove_file(ballast).unwrap();
+    eventually("there is room again", || degraded() == Some(0.0));
+    service.json(&["node", "uncordon", "-o", "json", "t4"]);
+    service.until(&reporting, "running");
+    service.kill();
+    service.rise();
+    assert_eq!(service.show(&waiting)["state"], "held");
+    assert_eq!(service.show(&reporting)["progress"]["steps"], 9);
+}
+
+#[test]
+fn what_a_job_reports_on_a_full_disk_is_recorded_when_there_is_room() {
+    let Some(disk) = Disk::mount("16m") else { return };
+    let notes = tempfile::tempdir().unwrap();
+    let (go, gone) = (notes.path().join("go"), notes.path().join("gone"));
+    let mut service = Service::at(disk.path(), FOUR_DEVICES);
+    service.rise();
+    let script = "echo '{\"steps\": 1}' >> $MOIRA_PROGRESS_FILE; until [ -e $0 ]; do sleep 0.1; done; \
+                  echo '{\"steps\": 9}' >> $MOIRA_PROGRESS_FILE; touch $1; sleep 600";
+    let [first, last] = [&go, &gone].map(|path| path.display().to_string());
+    let job = service.submit(&["--", "sh", "-c", script, &first, &last]);
+    service.until_it(&job, "heard", |job| job["progress"]["steps"] == 1);
+    let ballast = disk.fill();
+    eventually("new jobs are refused", || submit_held(&service).status == 503);
+    fs::write(&go, "").unwrap();
+    eventually("it has reported", || gone.exists());
+    std::thread::sleep(Duration::from_millis(1500));
+    assert_eq!(service.show(&job)["progress"]["steps"], 1, "there is no room for it");
+    fs::remove_file(ballast).unwrap();
+    service.until_it(&job, "heard", |job| job["progress"]["steps"] == 9);
 }
 
 #[test]

@@ -107,7 +107,7 @@ fn a_job_that_misuses_its_progress_file_keeps_nobody_from_being_heard() {
 }
 
 /// All numbers the service tells of itself, as text.
-fn metrics(service: &Service) -> String {
+pub(crate) fn metrics(service: &Service) -> String {
     let mut stream = UnixStream::connect(service.socket()).unwrap();
     stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: moira\r\nConnection: close\r\n\r\n").unwrap();
     let mut text = String::new();

@@ -37,6 +37,7 @@ pub(crate) fn service(setup: &Setup, policy: &str) -> (Live, Book, ToldList) {
         unheard: Vec::new(),
         forgetting: server::Forgetting::new(server::Retention::default()),
         undone: server::Undone::default(),
+        postponed: server::Postponed::default(),
         doubt: None,
     };
     (live, book, told)
