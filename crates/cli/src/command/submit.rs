@@ -102,6 +102,15 @@ impl Submit {
     }
 }
 
+/// Whether it remains unknown if the job was recorded. Once that is in doubt, a service that cannot record anything at the
+/// moment, or is not there, does not say what became of it.
+fn is_no_answer(error: &api::Error, in_doubt: bool) -> bool {
+    match error {
+        api::Error::Refused(problem) => problem.is("unknown-outcome") || in_doubt && problem.is("not-durable"),
+        error => in_doubt && service::is_absence(error),
+    }
+}
+
 impl JobOptions {
     /// The job that file and options make together, examined.
     pub(crate) fn request(&self) -> Result<JobRequest, Failure> {
@@ -115,9 +124,11 @@ impl JobOptions {
 
     pub(crate) async fn submit(&self, client: &api::Client, job: &JobRequest) -> Result<api::JobView, Failure> {
         let key = self.idempotency_key.clone().map_or_else(new_key, Ok)?;
+        let mut in_doubt = false;
         for _ in 0..TRIES {
             match client.submit(job, Some(&key)).await {
-                Err(api::Error::Refused(problem)) if problem.is("unknown-outcome") => {
+                Err(error) if is_no_answer(&error, in_doubt) => {
+                    in_doubt = true;
                     service::tell("it is not known yet whether the job was recorded: asking again");
                     tokio::time::sleep(ASK_AGAIN).await;
                 }

@@ -216,6 +216,35 @@ fn an_answer_that_is_not_known_says_so_and_the_key_resolves_it() {
     assert_eq!(service.get("/v1/jobs").body["jobs"].as_array().unwrap().len(), before);
 }
 
+#[test]
+fn who_submits_a_job_is_not_told_of_a_failing_disk_if_asking_again_helps() {
+    if !is_there("strace") {
+        return pass_over("strace is not installed");
+    }
+    let service = Service::start(FOUR_DEVICES);
+    let log = service.data_dir().join("journal.db-wal").display().to_string();
+    let calls = "fsync,fdatasync";
+    // Once, and so often that the journal cannot be opened again for a while.
+    for times in ["1", "1..3"] {
+        let options =
+            ["-P", &log, "-e", &format!("trace={calls}"), "-e", &format!("inject={calls}:error=EIO:when={times}")];
+        let Some(mut strace) = trace(service.pid(), &options) else {
+            return pass_over("strace may not attach to a process");
+        };
+        let name = format!("failing {times}");
+        let output = service.moira(&["submit", "--name", &name, "-o", "name", "--", "true"]);
+        processes::kill(strace.id() as i32, Signal::INT);
+        strace.wait().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{name}: {said}");
+        assert!(said.contains("asking again"), "{name}: {said}");
+        service.until(String::from_utf8_lossy(&output.stdout).trim(), "succeeded");
+        let listed = service.get("/v1/jobs").body;
+        let jobs = listed["jobs"].as_array().unwrap().iter().filter(|job| job["name"] == name.as_str()).count();
+        assert_eq!(jobs, 1, "{name}: once and not twice");
+    }
+}
+
 /// Jobs that write down, on another disk, that they ran.
 const NOTED: &str = "echo $MOIRA_JOB_ID $MOIRA_ATTEMPT >> $NOTES/ran; sleep 0.$((MOIRA_JOB_ID % 7)); exit 0";
 
