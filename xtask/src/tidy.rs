@@ -21,7 +21,7 @@ const MAY_USE: [(&str, &[&str]); 18] = [
     ("trace", &["cluster", "perf"]),
     ("sim", &["cluster", "perf", "plan", "policies", "engine", "world", "report", "trace"]),
     ("disk", &[]),
-    ("journal", &[]),
+    ("journal", &["disk"]),
     ("executors", &["cluster", "perf", "disk"]),
     ("api", &["cluster", "perf"]),
     ("server", &["cluster", "perf", "plan", "policies", "engine", "disk", "journal", "executors", "api"]),

@@ -24,7 +24,12 @@ type Names = BTreeMap<(usize, OsString), usize>;
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Node {
     Directory,
-    File { written: Vec<u8>, synced: Option<Vec<u8>> },
+    File {
+        written: Vec<u8>,
+        synced: Option<Vec<u8>>,
+        /// What was written in place since it was synced.
+        patches: Vec<(usize, Vec<u8>)>,
+    },
 }
 
 /// A change of names that is not durable yet.
@@ -61,15 +66,19 @@ pub fn remains(root: &Path, steps: &[Step]) -> Vec<Remains> {
     for step in steps {
         disk.take(root, step);
     }
-    let mut found = vec![disk.remains("only what was synced is left".into(), &disk.durable, CONTENTS[1].1)];
+    let mut found = vec![disk.remains("only what was synced is left".into(), &disk.durable, None)];
     for (how, content) in CONTENTS {
-        found.push(disk.remains(format!("all names are left, and what was not synced {how}"), &disk.names, content));
+        found.push(disk.remains(
+            format!("all names are left, and what was not synced {how}"),
+            &disk.names,
+            Some(content),
+        ));
     }
     for (number, change) in disk.pending.iter().enumerate() {
         let mut names = disk.durable.clone();
         change.apply(&mut names);
         let how = format!("of {} changes of names only number {number} is left", disk.pending.len());
-        found.push(disk.remains(how, &names, CONTENTS[1].1));
+        found.push(disk.remains(how, &names, None));
     }
     found
 }
@@ -111,15 +120,25 @@ impl Disk {
     fn take(&mut self, root: &Path, step: &Step) {
         match step {
             Step::MakeDir(path) => self.add(root, path, Node::Directory),
-            Step::Create(path) => self.add(root, path, Node::File { written: Vec::new(), synced: None }),
+            Step::Create(path) => {
+                self.add(root, path, Node::File { written: Vec::new(), synced: None, patches: Vec::new() });
+            }
             Step::Write(path, bytes) => {
                 if let Some(Node::File { written, .. }) = self.node_mut(root, path) {
                     written.clone_from(bytes);
                 }
             }
+            Step::WriteAt(path, place, bytes) => {
+                if let Some(Node::File { written, patches, .. }) = self.node_mut(root, path) {
+                    let place = usize::try_from(*place).unwrap_or(usize::MAX);
+                    patch(written, place, bytes);
+                    patches.push((place, bytes.clone()));
+                }
+            }
             Step::Sync(path) => {
-                if let Some(Node::File { written, synced }) = self.node_mut(root, path) {
+                if let Some(Node::File { written, synced, patches }) = self.node_mut(root, path) {
                     *synced = Some(written.clone());
+                    patches.clear();
                 }
             }
             Step::SyncDir(path) => {
@@ -183,16 +202,36 @@ impl Disk {
         Some((dir, below.file_name()?.to_os_string()))
     }
 
-    fn remains(&self, how: String, names: &Names, unsynced: Tear) -> Remains {
+    /// With nothing that was not synced, or with the latest of it torn.
+    fn remains(&self, how: String, names: &Names, unsynced: Option<Tear>) -> Remains {
         let left = |node: &Node| match node {
-            Node::File { written, synced } if synced.as_ref() != Some(written) => {
-                let written = unsynced(written);
-                Node::File { written, synced: None }
+            Node::File { written, synced, patches } if synced.as_ref() != Some(written) => {
+                let written = match (synced, unsynced) {
+                    // What is written in place leaves the rest of the file alone.
+                    (Some(synced), tear) if !patches.is_empty() => patched(synced, patches, tear),
+                    (_, Some(tear)) => tear(written),
+                    (_, None) => Vec::new(),
+                };
+                Node::File { written, synced: None, patches: Vec::new() }
             }
             node => node.clone(),
         };
         Remains { how, nodes: self.nodes.iter().map(left).collect(), names: names.clone() }
     }
+}
+
+fn patch(bytes: &mut Vec<u8>, place: usize, with: &[u8]) {
+    bytes.resize(bytes.len().max(place + with.len()), 0);
+    bytes[place..place + with.len()].copy_from_slice(with);
+}
+
+fn patched(synced: &[u8], patches: &[(usize, Vec<u8>)], tear: Option<Tear>) -> Vec<u8> {
+    let mut bytes = synced.to_vec();
+    if let (Some(tear), Some(((place, last), earlier))) = (tear, patches.split_last()) {
+        earlier.iter().for_each(|(place, with)| patch(&mut bytes, *place, with));
+        patch(&mut bytes, *place, &tear(last));
+    }
+    bytes
 }
 
 impl Change {
@@ -255,6 +294,27 @@ mod tests {
     fn a_loose_file_may_be_torn_in_every_way() {
         let contents = contents(As::PRIVATE.loose());
         assert_eq!(contents.last().unwrap(), &["", "000000", "new", "newer!", "old"]);
+    }
+
+    #[test]
+    fn what_is_written_in_place_spoils_nothing_else() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("slots");
+        let (_, steps) = tape::record(|| {
+            let file = crate::open_in_place(&path, 0o600).unwrap();
+            crate::write_at(&file, &path, b"aabb", 0).unwrap();
+            crate::sync(&file, &path).unwrap();
+            crate::sync_dir(root.path()).unwrap();
+            crate::write_at(&file, &path, b"cc", 0).unwrap();
+            crate::write_at(&file, &path, b"dd", 2).unwrap();
+        });
+        let content = |remains: &Remains| {
+            let copy = tempfile::tempdir().unwrap();
+            remains.lay_out(copy.path()).unwrap();
+            fs::read_to_string(copy.path().join("slots")).unwrap().replace('\0', "0")
+        };
+        let contents: Vec<String> = remains(root.path(), &steps).iter().map(content).collect();
+        assert_eq!(contents, ["aabb", "ccdd", "ccbb", "ccdb", "cc00"]);
     }
 
     #[test]

@@ -9,7 +9,7 @@ pub mod tape;
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, chown};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
 use tape::{Step, step};
@@ -156,6 +156,56 @@ fn spares(dir: &Path) -> io::Result<Vec<PathBuf>> {
 pub fn create(path: &Path, mode: u32) -> io::Result<File> {
     let open = || OpenOptions::new().create(true).append(true).mode(mode).open(path);
     if path.exists() { open() } else { step(|| Step::Create(path.into()), open) }
+}
+
+/// A file that is written in place, made if absent.
+pub fn open_in_place(path: &Path, mode: u32) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(mode);
+    if path.exists() { options.open(path) } else { step(|| Step::Create(path.into()), || options.open(path)) }
+}
+
+/// Writes in place. Until it is synced a power cut may leave the bytes that were there, or a part of these.
+pub fn write_at(file: &File, path: &Path, bytes: &[u8], place: u64) -> io::Result<()> {
+    step(|| Step::WriteAt(path.into(), place, bytes.into()), || file.write_all_at(bytes, place))
+}
+
+pub fn sync(file: &File, path: &Path) -> io::Result<()> {
+    step(|| Step::Sync(path.into()), || file.sync_all())
+}
+
+/// A file that is too large to be written at once. It is to be given its name by [`rename`] when it is whole.
+#[derive(Debug)]
+pub struct Stream {
+    path: PathBuf,
+    file: File,
+    written: u64,
+}
+
+impl Stream {
+    /// Empties a file that is there.
+    pub fn create(path: &Path, mode: u32) -> io::Result<Stream> {
+        let mut options = OpenOptions::new();
+        options.create(true).write(true).truncate(true).mode(mode);
+        let file = step(|| Step::Create(path.into()), || options.open(path))?;
+        Ok(Stream { path: path.into(), file, written: 0 })
+    }
+
+    pub fn sync(&self) -> io::Result<()> {
+        sync(&self.file, &self.path)
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        write_at(&self.file, &self.path, bytes, self.written)?;
+        self.written += bytes.len() as u64;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Makes a directory and all above it that are missing. True if it is new; then its name is on the disk if `durable`.

@@ -13,15 +13,19 @@ pub enum Step {
     Create(PathBuf),
     /// All of a file's bytes.
     Write(PathBuf, Vec<u8>),
+    /// Bytes from a place in a file on.
+    WriteAt(PathBuf, u64, Vec<u8>),
     Sync(PathBuf),
     SyncDir(PathBuf),
     Rename(PathBuf, PathBuf),
     Remove(PathBuf),
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Tape {
     steps: Vec<Step>,
+    /// What is done after each step.
+    then: Option<Box<dyn FnMut()>>,
     /// How many steps go well before one fails, and how it does.
     failure: Option<(usize, io::ErrorKind)>,
 }
@@ -33,6 +37,11 @@ thread_local! {
 /// What `script` returns, and the steps it took on this thread.
 pub fn record<T>(script: impl FnOnce() -> T) -> (T, Vec<Step>) {
     with(Tape::default(), script)
+}
+
+/// The same, and something is done after each step: to see what is on the disk beside what goes through here.
+pub fn record_and<T>(then: impl FnMut() + 'static, script: impl FnOnce() -> T) -> (T, Vec<Step>) {
+    with(Tape { then: Some(Box::new(then)), ..Tape::default() }, script)
 }
 
 /// Runs the script with one step failing: the one after so many.
@@ -61,6 +70,9 @@ pub(crate) fn step<T>(what: impl FnOnce() -> Step, act: impl FnOnce() -> io::Res
     TAPE.with_borrow_mut(|tape| {
         if let Some(tape) = tape {
             tape.steps.push(what());
+            if let Some(then) = &mut tape.then {
+                then();
+            }
         }
     });
     Ok(done)

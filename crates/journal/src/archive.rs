@@ -1,18 +1,18 @@
 //! Archives: entries that a snapshot stands for, in a compressed file of JSON lines. An archive vouches for nothing by
 //! itself; it is whole if the chain leads through it from where the one before ended to where the journal says it ends.
 
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use disk::Stream;
 use flate2::Compression;
 use flate2::bufread::GzDecoder;
 use flate2::write::GzEncoder;
 use serde::{Deserialize, Serialize};
 
 use crate::chain::Link;
-use crate::layout::{PRIVATE_DIR, PRIVATE_FILE, directory, sync_directory};
+use crate::layout::{PRIVATE_DIR, PRIVATE_FILE, directory};
 use crate::{Entry, JournalError};
 
 /// An archive as the journal has it on record.
@@ -34,7 +34,9 @@ pub(crate) fn folder(journal: &Path) -> PathBuf {
 }
 
 pub(crate) fn make_folder(folder: &Path) -> Result<(), JournalError> {
-    let made = DirBuilder::new().recursive(true).mode(PRIVATE_DIR).create(folder);
+    let made = disk::make_dir(folder, PRIVATE_DIR, false);
+    // Also if it was made before: that may not be on the disk yet.
+    let made = made.and_then(|_| disk::sync_dir(directory(folder)));
     made.map_err(JournalError::io("make the directory", folder))
 }
 
@@ -96,7 +98,7 @@ pub(crate) struct Writing {
 
 /// Gathered before it is compressed: a line is written in many small pieces, and the encoder clears its whole buffer for
 /// each piece it is given.
-type Compressing = BufWriter<GzEncoder<BufWriter<File>>>;
+type Compressing = BufWriter<GzEncoder<BufWriter<Stream>>>;
 
 const GATHERED: usize = 256 << 10;
 
@@ -104,10 +106,8 @@ impl Writing {
     pub(crate) fn start(path: PathBuf) -> Result<Writing, JournalError> {
         let folder = directory(&path);
         make_folder(folder)?;
-        sync_directory(folder)?;
         let partial = path.with_extension("partial");
-        let file = File::options().create(true).write(true).truncate(true).mode(PRIVATE_FILE).open(&partial);
-        let file = file.map_err(JournalError::io("write the archive", &partial))?;
+        let file = Stream::create(&partial, PRIVATE_FILE).map_err(JournalError::io("write the archive", &partial))?;
         let gz = GzEncoder::new(BufWriter::new(file), Compression::fast());
         let gz = BufWriter::with_capacity(GATHERED, gz);
         Ok(Writing { path, partial, gz })
@@ -126,8 +126,8 @@ impl Writing {
         let Writing { path, partial, gz } = self;
         settle(gz, &partial)
             .and_then(|()| check(&partial, start, end))
-            .and_then(|()| fs::rename(&partial, &path).map_err(JournalError::io("move into place", &path)))
-            .and_then(|()| sync_directory(&path))
+            .and_then(|()| disk::rename(&partial, &path).map_err(JournalError::io("move into place", &path)))
+            .and_then(|()| disk::sync_dir(directory(&path)).map_err(JournalError::io("sync", directory(&path))))
             .inspect_err(|_| discard(&partial))
     }
 
@@ -141,12 +141,12 @@ fn settle(gz: Compressing, partial: &Path) -> Result<(), JournalError> {
     let writing = || JournalError::io("write the archive", partial);
     let gz = gz.into_inner().map_err(|error| writing()(error.into_error()))?;
     let file = gz.finish().map_err(writing())?.into_inner().map_err(|error| writing()(error.into_error()))?;
-    file.sync_all().map_err(writing())
+    file.sync().map_err(writing())
 }
 
 /// The next attempt starts from nothing whether this succeeds or not, and the error that led here is the one to tell.
 fn discard(partial: &Path) {
-    let _ = fs::remove_file(partial);
+    let _ = disk::remove(partial);
 }
 
 /// Reads the archive along the chain from `start` to its end, and fails unless that is `end`.

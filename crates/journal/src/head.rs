@@ -4,16 +4,16 @@
 //! Two slots of fixed size are written in turn, each with a checksum, so that one is whole whenever the machine stops.
 //! They are numbered, because after a loss the newer one has the smaller `seq`.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::Path;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
 use crate::Identity;
 use crate::chain::{Check, Link};
-use crate::layout::PRIVATE_FILE;
+use crate::layout::{PRIVATE_FILE, directory};
 
 /// A slot is written within one sector, so that a torn write can spoil only its own slot.
 const SLOT: usize = 512;
@@ -37,6 +37,7 @@ pub(crate) struct Said {
 
 #[derive(Debug)]
 pub(crate) struct Head {
+    path: PathBuf,
     file: File,
     turn: u64,
     pub(crate) identity: Identity,
@@ -46,17 +47,22 @@ pub(crate) struct Head {
 impl Head {
     /// The head file, made if absent, of the journal with this identity.
     pub(crate) fn open(path: &Path, identity: Identity) -> io::Result<Head> {
-        let file =
-            OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(PRIVATE_FILE).open(path)?;
+        let is_new = !path.exists();
+        let file = disk::open_in_place(path, PRIVATE_FILE)?;
+        if is_new {
+            // A journal whose head is gone is taken for one that has lost its end.
+            disk::sync_dir(directory(path))?;
+        }
         let newest = newest(&file)?;
         let mark = newest.and_then(|(_, said)| said.mark).unwrap_or(0);
-        Ok(Head { file, turn: newest.map_or(0, |(turn, _)| turn), identity, mark })
+        Ok(Head { path: path.to_path_buf(), file, turn: newest.map_or(0, |(turn, _)| turn), identity, mark })
     }
 
     /// Says that the journal has come to `link`. This is not forced to the disk.
     pub(crate) fn advance(&mut self, link: Link) -> io::Result<()> {
         let turn = self.turn + 1;
-        self.file.write_all_at(&slot(turn, link, self.identity, self.mark), (turn % 2) * SLOT as u64)?;
+        let slot = slot(turn, link, self.identity, self.mark);
+        disk::write_at(&self.file, &self.path, &slot, (turn % 2) * SLOT as u64)?;
         self.turn = turn;
         Ok(())
     }
@@ -65,7 +71,7 @@ impl Head {
     pub(crate) fn restart(&mut self, link: Link) -> io::Result<()> {
         self.advance(link)?;
         self.advance(link)?;
-        self.file.sync_all()
+        disk::sync(&self.file, &self.path)
     }
 }
 

@@ -1,12 +1,13 @@
 //! The file by which a data directory says which one it is, also when its journal is gone. The file knows when and as what
 //! it was made, which no copy of it shares: so a directory that was copied is noticed, and one that was moved is not.
 
-use std::fs::{self, File, Metadata};
+use std::fs::{self, Metadata};
 use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
+use disk::Stream;
 use journal::Identity;
 
 use crate::error::ServerError;
@@ -78,16 +79,13 @@ pub(crate) fn write(data_dir: &Path, identity: Identity) -> Result<(), ServerErr
         return Ok(());
     }
     let written = (|| {
-        match fs::remove_file(&fresh) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let mut file = File::options().write(true).create_new(true).mode(0o600).open(&fresh)?;
-        let birth = Birth::of(&file.metadata()?);
-        write!(file, "{identity}\n{} {}\n", birth.born.unwrap_or(0), birth.inode)?;
-        file.sync_all()?;
-        fs::rename(&fresh, &path)?;
-        File::open(data_dir)?.sync_all()
+        disk::remove(&fresh)?;
+        let mut file = Stream::create(&fresh, 0o600)?;
+        let birth = Birth::of(&fs::metadata(&fresh)?);
+        file.write_all(format!("{identity}\n{} {}\n", birth.born.unwrap_or(0), birth.inode).as_bytes())?;
+        file.sync()?;
+        disk::rename(&fresh, &path)?;
+        disk::sync_dir(data_dir)
     })();
     written.map_err(ServerError::file("cannot write", path))
 }

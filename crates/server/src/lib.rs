@@ -17,6 +17,8 @@ mod live;
 mod measures;
 mod opening;
 mod postponed;
+#[cfg(test)]
+mod power_cut;
 mod pulse;
 mod replica;
 mod reserve;

@@ -145,7 +145,12 @@ fn start_tidying(data_dir: &Path, config: &Config, replica: &Arc<Replica>) -> Re
 }
 
 /// Numbers that nobody else has from now on, and which data directory this is: both are facts.
-fn settle_numbers(journal: &mut Journal, now: Time, core: &mut Core, first_free: u32) -> Result<(), ServerError> {
+pub(crate) fn settle_numbers(
+    journal: &mut Journal,
+    now: Time,
+    core: &mut Core,
+    first_free: u32,
+) -> Result<(), ServerError> {
     let mut facts = Vec::new();
     let (identity, before) = (journal.identity(), core.ledger.identity());
     if before != Some(identity) {
@@ -201,7 +206,12 @@ fn environment(data_dir: &Path, config: &Config) -> BTreeMap<String, String> {
     environment
 }
 
-fn begin(journal: &mut Journal, now: Time, config: &Config, draft: cluster::ClusterDraft) -> Result<Core, ServerError> {
+pub(crate) fn begin(
+    journal: &mut Journal,
+    now: Time,
+    config: &Config,
+    draft: cluster::ClusterDraft,
+) -> Result<Core, ServerError> {
     let text = config.policy.as_deref().unwrap_or(DEFAULT_POLICY);
     let (cluster, queues) = draft.build()?;
     let policy = build_policy(text)?;
@@ -277,7 +287,7 @@ fn facts_of(events: Vec<Event>) -> Vec<Fact> {
     events.into_iter().map(Fact::Core).collect()
 }
 
-fn append(journal: &mut Journal, now: Time, facts: &[Fact]) -> Result<(), JournalError> {
+pub(crate) fn append(journal: &mut Journal, now: Time, facts: &[Fact]) -> Result<(), JournalError> {
     let texts: Vec<String> = facts.iter().map(crate::live::text_of).collect();
     if texts.is_empty() {
         return Ok(());
