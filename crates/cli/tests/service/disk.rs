@@ -270,8 +270,10 @@ fn after_power_cuts_the_service_starts_knows_all_jobs_and_runs_none_twice() {
         std::thread::scope(|scope| {
             scope.spawn(|| submit_until(&is_over, &service, notes.path(), &acknowledged));
             std::thread::sleep(Duration::from_millis(random.random_range(50..1200)));
-            // What is answered while the file system is being cut off does not count: it may report a sync as done that it
-            // has just given up.
+            // What is answered from here on does not count. A sync that is under way when the file system is cut off may
+            // report success although its data are given up: of plain appends with fdatasync, 8 of 20 that were
+            // acknowledged during or just after the cut were lost, and none of 25,010 before it (Linux 6.18, 60 cuts). A
+            // real power cut gives no answer at all, so all that was answered before the cut must be there.
             is_over.store(true, Ordering::SeqCst);
             image.cut();
         });
