@@ -72,6 +72,11 @@ impl State {
         self.now
     }
 
+    /// Whether the cluster is defined, without which nothing else can be the case.
+    pub fn has_begun(&self) -> bool {
+        self.core.is_some()
+    }
+
     /// The name of the policy in force.
     pub fn policy(&self) -> &str {
         &self.policy

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use cluster::Time;
 use disk::As;
-use engine::State;
+use engine::{Event, State};
 use executors::{Checkpoints, Seen};
 use journal::{Entry, Identity, Journal, JournalError, Opened, Reader};
 use nix::unistd::geteuid;
@@ -62,6 +62,10 @@ impl Past {
             let fact: Fact = serde_json::from_str(&entry.text)
                 .map_err(|error| ServerError::Entry { seq: entry.seq, message: error.to_string() })?;
             let at = Time::from_millis(entry.at);
+            if !past.state.has_begun() && !matches!(&fact, Fact::Core(Event::ClusterDefined { .. })) {
+                let message = "a history begins with the definition of its cluster".into();
+                return Err(ServerError::Entry { seq: entry.seq, message });
+            }
             if let Fact::Core(event) = &fact {
                 past.state.apply(at, event);
             }
@@ -236,16 +240,29 @@ fn noted_next_number(journal: &Path) -> Result<u32, ServerError> {
 mod tests {
     use super::*;
 
+    fn refused(dir: &Path) -> String {
+        let opened = Opening::of(dir, &Checkpoints::in_data_dir(dir), Accepted::default());
+        opened.map(drop).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_history_without_a_beginning_is_refused_by_naming_the_entry() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut journal, _) = Journal::open(&journal_path(dir.path())).unwrap();
+        let chosen = Fact::Core(Event::PolicyChosen { name: "fifo".into() });
+        journal.append(1, &[serde_json::to_string(&chosen).unwrap()]).unwrap();
+        drop(journal);
+        let refused = refused(dir.path());
+        assert!(refused.contains("entry 1 of the journal") && refused.contains("begins with"), "{refused}");
+    }
+
     #[test]
     fn facts_of_a_newer_format_are_refused_by_naming_both() {
         let dir = tempfile::tempdir().unwrap();
         let (mut journal, _) = Journal::open(&journal_path(dir.path())).unwrap();
         journal.set_facts(FORMAT + 7).unwrap();
         drop(journal);
-        let refused = Opening::of(dir.path(), &Checkpoints::in_data_dir(dir.path()), Accepted::default())
-            .map(drop)
-            .unwrap_err()
-            .to_string();
+        let refused = refused(dir.path());
         let expected = format!("has facts of format {}, this program knows formats up to {FORMAT}", FORMAT + 7);
         assert!(refused.contains(&expected), "{refused}");
     }
@@ -258,10 +275,7 @@ mod tests {
         let snapshot = serde_json::json!({ "format": FORMAT + 1, "state": "in other words" }).to_string();
         journal.compact(1, &snapshot).unwrap();
         drop(journal);
-        let refused = Opening::of(dir.path(), &Checkpoints::in_data_dir(dir.path()), Accepted::default())
-            .map(drop)
-            .unwrap_err()
-            .to_string();
+        let refused = refused(dir.path());
         let expected = format!("it has format {}, this program knows formats up to {FORMAT}", FORMAT + 1);
         assert!(refused.contains(&expected), "{refused}");
     }
