@@ -151,7 +151,8 @@ impl Timeline {
 impl ClockFound {
     /// What happened to the clock, in words; nothing if it only was looked at for the first time.
     pub(crate) fn in_words(&self) -> Option<String> {
-        let by = Span::from_secs(self.moved_ms.unsigned_abs() / 1000);
+        // It was read a few milliseconds sooner or later.
+        let by = Span::from_secs(self.moved_ms.unsigned_abs().saturating_add(500) / 1000);
         let counted = "no time limit, rest or charge is affected";
         match (self.booted, self.moved_ms) {
             (_, moved) if moved.unsigned_abs() <= TOLERANCE_MS && !self.booted => None,
@@ -259,6 +260,9 @@ mod tests {
         assert_eq!(found(1_000_011, "a"), None, "a second is a correction");
         let ahead = "the machine's clock went forward by 2h: no time limit, rest or charge is affected";
         assert_eq!(found(1_007_210, "a"), Some(("clock_set", ahead.into())));
+        let late = Reading { wall_ms: 1_007_209_998, ..reading(0, "a", 60) };
+        let late = timeline.compare(secs(1_000_010), late).and_then(|found| found.in_words());
+        assert_eq!(late.as_deref(), Some(ahead), "two milliseconds are no second");
         let behind = "the machine's clock went back by 2h: no time limit, rest or charge is affected";
         assert_eq!(found(992_810, "a"), Some(("clock_set", behind.into())));
         let off = "the machine was restarted; 2h in between are not counted";

@@ -151,6 +151,7 @@ fn live_for_a_while(service: &mut Service, users: &Users<'_>, random: &mut ChaCh
     }
     let milliseconds = if is_quiet { 2000..4000 } else { 0..600 };
     std::thread::sleep(Duration::from_millis(random.random_range(milliseconds)));
+    users.rest.store(false, Ordering::Relaxed);
 }
 
 /// Everybody who uses the service, and what they remember of it.

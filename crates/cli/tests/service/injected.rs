@@ -3,7 +3,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,12 +10,11 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use tempfile::TempDir;
 
 use crate::faults::{is_there, pass_over, trace};
 use crate::http::{self, Answer};
 use crate::processes;
-use crate::service::{Service, binary, eventually, say};
+use crate::service::{Service, eventually, say};
 
 /// It is compacted all the time.
 const CONFIG: &str = "policy = \"fifo\"\ngrace = \"2s\"\nrest_after_failure = \"100ms\"\n\
@@ -211,7 +209,7 @@ fn fails_at_start(mut service: Service, site: &Site, error: &str, case: &str, kn
         // The process that is traced keeps the number of the shell.
         options.push_str(&format!(" -P \"{}\"", path.display().to_string().replace("PID", "$$")));
     }
-    service.use_program(&traced(&folder, &options));
+    service.start_after(&traced(&options));
     service.spawn();
     let mut submitted = Vec::new();
     match service.ready_or_ended() {
@@ -223,7 +221,7 @@ fn fails_at_start(mut service: Service, site: &Site, error: &str, case: &str, kn
     }
     assert!(!service.log().contains("panicked"), "{case}: {}", service.log());
     service.kill();
-    service.use_program(binary());
+    service.start_after(":");
     service.spawn();
     assert_eq!(service.ready_or_ended(), None, "{case}: {}", service.log());
     known.iter().chain(&submitted).for_each(|job| drop(service.show(job)));
@@ -244,13 +242,10 @@ fn cases(sites: &[Site]) -> Vec<(Site, &'static str)> {
     sites.iter().enumerate().flat_map::<Vec<_>, _>(of).collect()
 }
 
-/// A program that becomes a traced service.
-fn traced(folder: &TempDir, options: &str) -> PathBuf {
-    let script = folder.path().join("serve");
-    let program = binary().display();
-    fs::write(&script, format!("#!/bin/sh\nexec strace -D -qq {options} {program} \"$@\"\n")).unwrap();
-    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
-    script
+/// What a shell does to become a traced service. A script would do too, but one that is started right after it was written
+/// may still be open in a process that another test is just starting.
+fn traced(options: &str) -> String {
+    format!("exec strace -D -qq {options} \"$0\" \"$@\"")
 }
 
 fn detach(mut strace: Child) {
@@ -262,7 +257,7 @@ fn sites_at_start(prepare: impl Fn() -> Service) -> Vec<Site> {
     let folder = tempfile::tempdir().unwrap();
     let mut service = prepare();
     let options = format!("-ff -y -o {} -e trace={CALLS},clone,clone3", folder.path().join("trace").display());
-    service.use_program(&traced(&folder, &options));
+    service.start_after(&traced(&options));
     service.rise();
     let pid = service.pid();
     service.kill();
