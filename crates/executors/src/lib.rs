@@ -35,6 +35,7 @@ mod news;
 mod nvidia;
 mod old_checkpoints;
 mod origin;
+mod ports;
 #[cfg(test)]
 mod power_cut;
 mod private;

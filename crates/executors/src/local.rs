@@ -1,10 +1,9 @@
 //! The executor of this machine. It writes orders into files, starts a supervisor for each run, and lets a thread watch
 //! what comes of them; dropping it ends none of the runs.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
-use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -24,6 +23,7 @@ use crate::environment::{Part, Surroundings, environment};
 use crate::lost::{end_if_lost, end_if_never_held, is_supervised};
 use crate::news::{self, Listener};
 use crate::origin::claim_checkpoints;
+use crate::ports::Ports;
 use crate::private::{PRIVATE_FILE, started_with};
 use crate::progress::Progress;
 use crate::roster::{FIRST_GANG, Member, Roster, Wish};
@@ -33,9 +33,6 @@ use crate::{
     Checkpoints, CpuLimit, Enforcement, Executor, ExecutorError, LaunchOrder, Machine, News, ResizeOrder, Sighting,
     Stage, WorkerPlace,
 };
-
-/// Ports given out last are not given out again, since their runs may not have taken them yet.
-const PORTS_REMEMBERED: usize = 256;
 
 /// This machine, as an executor.
 #[derive(Debug)]
@@ -47,7 +44,7 @@ pub struct Local {
     /// The words that start a supervisor; the run's directory follows them.
     supervisor: Vec<OsString>,
     service_environment: BTreeMap<String, String>,
-    ports: VecDeque<u16>,
+    ports: Ports,
     shared: Arc<Shared>,
     watch: Option<JoinHandle<()>>,
     /// As long as this service lives, no other gives out the same GPUs.
@@ -111,7 +108,7 @@ impl Local {
             service_environment: std::env::vars_os()
                 .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
                 .collect(),
-            ports: VecDeque::new(),
+            ports: Ports::new(),
             shared: Arc::new(Shared::default()),
             watch: None,
             _locks: locks,
@@ -137,7 +134,7 @@ impl Local {
     fn assign(&mut self, order: &LaunchOrder, secret: &ReportSecret) -> Result<Assignment, ExecutorError> {
         self.check(order)?;
         let token = new_token()?;
-        let port = self.free_port()?;
+        let port = self.ports.draw().map_err(ExecutorError::system("find a free port"))?;
         let around = Surroundings {
             machine: &self.machine,
             data_dir: &self.data_dir,
@@ -220,7 +217,7 @@ impl Local {
         last: Option<&Wish>,
     ) -> Result<Wish, ExecutorError> {
         self.check_places(&order.workers).map_err(|reason| ExecutorError::Resize { run: order.run, reason })?;
-        let port = self.free_port()?;
+        let port = self.ports.draw().map_err(ExecutorError::system("find a free port"))?;
         let around = Surroundings {
             machine: &self.machine,
             data_dir: &self.data_dir,
@@ -287,23 +284,6 @@ impl Local {
             }
             Some(_) | None => Ok(false),
         }
-    }
-
-    /// A port for the workers to meet at. It is free now; nothing can promise that it stays so.
-    fn free_port(&mut self) -> Result<u16, ExecutorError> {
-        let draw = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
-        let mut port = 0;
-        for _ in 0..PORTS_REMEMBERED {
-            port = draw().map_err(ExecutorError::system("find a free port"))?.port();
-            if !self.ports.contains(&port) {
-                break;
-            }
-        }
-        self.ports.push_back(port);
-        if self.ports.len() > PORTS_REMEMBERED {
-            self.ports.pop_front();
-        }
-        Ok(port)
     }
 
     /// Makes the run's directory; with its last file there is a run.
