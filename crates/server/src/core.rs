@@ -761,7 +761,7 @@ mod tests {
         let hour = |hours: u64| Time::from_secs(hours * 3600);
         assert_eq!(deadline(&core), Some(hour(10)));
         let boot = |wall_ms: i64, boot: &str| Reading { wall_ms, boot: boot.into(), since_boot: Span::ZERO };
-        // Four hours in which the machine was off; a clock that says 2096, which is a century too late; and its mending.
+        // A clock that is four hours ahead, then a century, and is mended; then two hours in which the machine was off.
         for (wall_hours, boot_id, left) in [(5, "a", 6), (876_000, "a", 0), (5, "a", 6), (7, "b", 4)] {
             let found = core.ledger.timeline().compare(hour(1), boot(wall_hours * 3_600_000, boot_id)).unwrap();
             let mut step = Step::default();
