@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::http;
-use crate::service::{Service, say};
+use crate::service::{Service, eventually, say};
 
 /// Small limits, so that minutes tell what months would.
 const CONFIG: &str = "policy = \"fifo\"\ngrace = \"1s\"\n[[accelerators]]\nkind = \"t4\"\ncount = 4\n\
                       [retention]\njobs = 200\nruns = 50\njournal_entries = 2000\n";
 const MOST_ENTRIES: u64 = 2000;
+const MOST_RUNS: usize = 50;
 /// How long the service lives between two kills.
 const LIFE: Duration = Duration::from_secs(45);
 /// Of jobs that wait or run, so that work never ends and never piles up.
@@ -52,8 +53,9 @@ fn memory_and_journal_stay_small_however_long_the_service_runs() {
     say(&format!("{submitted} jobs, {kills} kills; at most {early} KiB in the middle, {late} KiB at the end"));
     assert!(submitted > 1000 * minutes / 15, "there was too little work: {submitted} jobs");
     assert!(late <= early + early / 10, "memory grows: from {early} to {late} KiB");
-    let settled = fs::read_dir(service.data_dir().join("done")).unwrap().count();
-    assert!(settled < 2000, "{settled} runs are kept");
+    // How many pile up between two looks depends on the machine.
+    let settled = || fs::read_dir(service.data_dir().join("done")).unwrap().count();
+    eventually("old runs are removed", || settled() <= 2 * MOST_RUNS);
 }
 
 /// Submits a few short jobs if not enough are under way, and says how many.
