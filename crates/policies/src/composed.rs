@@ -167,7 +167,7 @@ impl Order for Rule {
 
     fn rank(&self, snapshot: &Snapshot<'_>, claim: &Claim, standing: Standing) -> Rank<Key> {
         let counts = match self.by {
-            By::Arrival => 0,
+            By::Arrival => claim.submitted.as_millis(),
             By::Priority => (i64::from(i32::MAX) - i64::from(claim.priority)) as u64,
             By::Shortest => self.estimates.at_best(snapshot, claim).map_or(u64::MAX, Span::as_millis),
             By::Smallest => u64::from(claim.spec.asked_gpus().as_thousandths()),
@@ -267,6 +267,16 @@ mod tests {
             .job("a2 user ann runs n0:1 since 5s")
             .job("b1 user bob submitted 9s");
         scenario.check(&mut *composed(&["order=fair", "preempt=true"]), "a1: n0:0\nb1: n0:1");
+    }
+
+    #[test]
+    fn with_preemption_the_earlier_arrival_stops_the_later_one() {
+        let scenario = Scenario::new("1x2")
+            .job("late runs n0:0 submitted 9s")
+            .job("later runs n0:1 submitted 10s")
+            .job("early 1 gpu submitted 2s");
+        scenario.check(&mut *composed(&["order=arrival", "preempt=true"]), "late: n0:0\nearly: n0:1");
+        scenario.check(&mut *composed(&["order=arrival"]), "late: n0:0\nlater: n0:1");
     }
 
     #[test]
