@@ -11,6 +11,10 @@ use crate::image::Image;
 use crate::live::Store;
 use crate::replica::Replica;
 
+/// A snapshot costs in proportion to the jobs in it. So it waits for this many entries for each of them: then it is a
+/// fraction of the cost of the entries whose place it takes, however many jobs there are.
+const ENTRIES_PER_JOB: u64 = 4;
+
 /// An open journal, and how many entries it may have after its snapshot.
 #[derive(Debug)]
 pub(crate) struct JournalStore {
@@ -35,9 +39,12 @@ impl JournalStore {
     }
 
     fn begin(&mut self, replica: &Arc<Replica>) -> Result<(), JournalError> {
-        let upto = replica.read().seq;
+        let (upto, jobs) = {
+            let shown = replica.read();
+            (shown.seq, if shown.state.has_begun() { shown.state.books().claims().len() as u64 } else { 0 })
+        };
         let entries = upto.saturating_sub(self.journal.compacted());
-        if entries <= self.compact_after.max(self.not_before) {
+        if entries <= most_entries(self.compact_after, jobs).max(self.not_before) {
             return Ok(());
         }
         self.not_before = entries + self.compact_after / 10 + 1;
@@ -70,6 +77,11 @@ impl JournalStore {
     }
 }
 
+/// So many entries there may be after a snapshot if so many jobs are known.
+fn most_entries(compact_after: u64, jobs: u64) -> u64 {
+    compact_after.max(ENTRIES_PER_JOB.saturating_mul(jobs))
+}
+
 impl Store for JournalStore {
     fn append(&mut self, at: Time, texts: &[String]) -> Result<u64, JournalError> {
         self.journal.append(at.as_millis(), texts)
@@ -100,5 +112,31 @@ impl Store for JournalStore {
 
     fn is_compacting(&self) -> bool {
         self.compacting.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_more_jobs_a_snapshot_holds_the_rarer_it_is() {
+        assert_eq!(most_entries(100_000, 0), 100_000);
+        assert_eq!(most_entries(100_000, 25_000), 100_000);
+        assert_eq!(most_entries(100_000, 100_000), 400_000);
+        assert_eq!(most_entries(5, u64::MAX), u64::MAX);
+    }
+
+    /// While jobs only come, three entries each, writing them down again and again would cost more than taking them on.
+    #[test]
+    fn jobs_that_only_come_are_written_down_a_bounded_number_of_times() {
+        let (mut written, mut snapshot) = (0, 0);
+        for jobs in 1..=1_000_000_u64 {
+            let entries = 3 * jobs - snapshot;
+            if entries > most_entries(100_000, jobs) {
+                (written, snapshot) = (written + jobs, 3 * jobs);
+            }
+        }
+        assert!(written <= 1_000_000, "{written} jobs were written for a million that came");
     }
 }
