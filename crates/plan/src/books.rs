@@ -162,7 +162,7 @@ impl Books {
 
     pub fn set_phase(&mut self, id: ClaimId, phase: Phase) {
         assert!(!matches!(phase, Phase::Ended { .. }), "claims end by `end`");
-        self.claims.claim_mut(id).phase = phase;
+        self.claims.set_phase(id, phase);
     }
 
     /// Nobody wants it any more: it is to hold nothing, and to end so.

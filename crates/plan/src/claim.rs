@@ -164,6 +164,9 @@ pub struct Claims {
     classes: BTreeMap<ClassKey, ClassId>,
     /// The number of the next claim.
     next: u32,
+    /// Claims that hold devices: follows from their phases, and is not written.
+    #[serde(skip)]
+    holders: BTreeSet<ClaimId>,
 }
 
 /// Claims as they are written: a list, since each says its own number.
@@ -181,7 +184,9 @@ struct Written {
 impl From<Written> for Claims {
     fn from(Written { all, live, users, classes, next }: Written) -> Claims {
         let next = next.unwrap_or_else(|| all.last().map_or(0, |claim| claim.id.0 + 1));
-        Claims { all: all.into_iter().map(|claim| (claim.id, claim)).collect(), live, users, classes, next }
+        let holders = all.iter().filter(|claim| claim.holds().is_some()).map(|claim| claim.id).collect();
+        let all = all.into_iter().map(|claim| (claim.id, claim)).collect();
+        Claims { all, live, users, classes, next, holders }
     }
 }
 
@@ -460,8 +465,19 @@ impl Claims {
         &mut self.all[id]
     }
 
+    pub fn set_phase(&mut self, id: ClaimId, phase: Phase) {
+        let claim = self.claim_mut(id);
+        let held_before = claim.holds().is_some();
+        claim.phase = phase;
+        match (held_before, claim.holds().is_some()) {
+            (false, true) => drop(self.holders.insert(id)),
+            (true, false) => drop(self.holders.remove(&id)),
+            (true, true) | (false, false) => {}
+        }
+    }
+
     pub fn end(&mut self, now: Time, id: ClaimId, outcome: Outcome) {
-        self.claim_mut(id).phase = Phase::Ended { at: now, outcome };
+        self.set_phase(id, Phase::Ended { at: now, outcome });
         self.live.remove(&id);
     }
 
@@ -473,6 +489,11 @@ impl Claims {
     /// Claims that have not ended, in order of submission.
     pub fn live(&self) -> impl Iterator<Item = &Claim> {
         self.live.iter().map(|&id| self.claim(id))
+    }
+
+    /// Claims that hold devices, in order of submission.
+    pub fn holders(&self) -> impl Iterator<Item = &Claim> {
+        self.holders.iter().map(|&id| self.claim(id))
     }
 
     pub fn live_count(&self) -> usize {
@@ -531,6 +552,23 @@ mod tests {
         let mut written = serde_json::to_value(&claims).unwrap();
         written.as_object_mut().unwrap().remove("next").expect("it is written now");
         assert_eq!(serde_json::from_value::<Claims>(written).unwrap(), claims);
+    }
+
+    #[test]
+    fn holders_are_those_whose_phase_says_so_also_when_they_are_read_again() {
+        let mut claims = Claims::default();
+        let [a, b, c] = [(); 3].map(|()| submit(&mut claims, JobDraft::rigid("a", 1)));
+        let holders = |claims: &Claims| claims.holders().map(|claim| claim.id).collect::<Vec<_>>();
+        let holds = Arc::new(Allotment { placement: Placement::new(Vec::new()), batch: None });
+        claims.set_phase(c, Phase::Starting { holds: holds.clone(), until: Time::ZERO });
+        claims.set_phase(a, Phase::Running { holds: holds.clone(), since: Time::ZERO });
+        claims.set_phase(b, Phase::Stopping { holds: holds.clone() });
+        assert_eq!(holders(&claims), [a, b, c]);
+        let read: Claims = serde_json::from_str(&serde_json::to_string(&claims).unwrap()).unwrap();
+        assert_eq!(holders(&read), [a, b, c]);
+        claims.set_phase(b, Phase::Waiting);
+        claims.end(Time::ZERO, c, Outcome::Finished);
+        assert_eq!(holders(&claims), [a]);
     }
 
     #[test]

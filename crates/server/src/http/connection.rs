@@ -52,7 +52,7 @@ pub(super) struct Pace {
 }
 
 /// What a request's handler may ask about its connection.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct Visit {
     pub(crate) admission: Admission,
     /// A body may pause for so long.
@@ -81,7 +81,11 @@ impl Counter {
     {
         let mut leaving = self.leaving.clone();
         let stream = Paced::new(stream, self.pace, admission.clone());
-        let visit = Visit { admission: admission.clone(), body_timeout: self.pace.body, leaving: self.leaving.clone() };
+        let visit = Arc::new(Visit {
+            admission: admission.clone(),
+            body_timeout: self.pace.body,
+            leaving: self.leaving.clone(),
+        });
         let router = TowerToHyperService::new(self.router);
         let answer = service_fn(move |request: Request<Incoming>| {
             let allowed = names.as_ref().map_or(Ok(()), |names| names.check(request.uri(), request.headers()));
@@ -114,7 +118,7 @@ async fn answer(
     request: Request<Incoming>,
     allowed: Result<(), Problem>,
     peer: Peer,
-    visit: Visit,
+    visit: Arc<Visit>,
 ) -> Result<Response<Body>, Infallible> {
     let in_flight = match visit.admission.begin().and_then(|in_flight| allowed.map(|()| in_flight)) {
         Ok(in_flight) => in_flight,

@@ -368,9 +368,11 @@ impl Drop for Admitted {
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        self.0.0.signal.ended.fetch_add(1, Ordering::Relaxed);
-        self.0.enter(Stage::Head);
-        self.0.0.all.table().let_go(self.0.0.id);
+        let Admitted { id, signal, all } = &*self.0.0;
+        signal.ended.fetch_add(1, Ordering::Relaxed);
+        let mut table = all.table();
+        table.enter(*id, Stage::Head);
+        table.let_go(*id);
     }
 }
 

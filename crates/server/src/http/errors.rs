@@ -1,5 +1,9 @@
 //! What goes wrong, as problem details (RFC 9457), also what the framework itself refuses.
 
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use api::Problem;
@@ -104,10 +108,14 @@ pub(crate) async fn text_of<S: Send + Sync>(request: Request, _: &S) -> Result<(
 /// The whole body. A client that sends it too slowly is told so, and one that still sends when the service leaves is not
 /// waited for: nothing has been done for it yet.
 async fn body_of(request: Request) -> Result<Vec<u8>, Failure> {
-    let visit = request.extensions().get::<Visit>().cloned().expect("every request comes by a connection");
+    let visit = request.extensions().get::<Arc<Visit>>().cloned().expect("every request comes by a connection");
+    let mut reading = pin!(read_all(request.into_body(), visit.body_timeout, &visit.admission));
+    // Most bodies arrive with their heads: then there is nothing to wait for, and nobody to tell that somebody waits.
+    if let Poll::Ready(read) = poll_fn(|cx| Poll::Ready(reading.as_mut().poll(cx))).await {
+        return read.map_err(Failure);
+    }
     visit.admission.enter(Stage::Body);
     let mut leaving = visit.leaving.clone();
-    let reading = read_all(request.into_body(), visit.body_timeout, &visit.admission);
     let read = tokio::select! {
         read = timeout(visit.body_timeout * WHOLE_BODY, reading) => read.unwrap_or_else(|_| Err(too_slow())),
         _ = leaving.wait_for(|leaving| *leaving) => Err(Problem::new(503, "leaving", "the service is shutting down")),

@@ -2,6 +2,7 @@
 //! in by a token ends when the token does.
 
 use std::future::Future;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use api::{JobId, Problem};
@@ -32,7 +33,7 @@ const RUN_TOKEN: &str = "moira-run_";
 
 pub(crate) async fn guard(State(door): State<Door>, request: Request, next: Next) -> Response {
     let peer = request.extensions().get::<ConnectInfo<Peer>>().map(|ConnectInfo(peer)| *peer);
-    let (method, path) = (request.method().clone(), request.uri().path().to_string());
+    let (method, uri) = (request.method().clone(), request.uri().clone());
     let visitor = visitor(&door, peer, request.headers());
     let who = visitor.as_ref().ok().and_then(Option::as_ref).map(|visitor| visitor.caller.name.clone());
     let admitted = visitor.and_then(|visitor| {
@@ -47,7 +48,7 @@ pub(crate) async fn guard(State(door): State<Door>, request: Request, next: Next
     if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
         && let Some(untold) = door.refusals.next(Instant::now())
     {
-        tracing::warn!(who, %method, path, status = status.as_u16(), untold, "refused");
+        tracing::warn!(who, %method, path = uri.path(), status = status.as_u16(), untold, "refused");
     }
     response
 }
@@ -59,7 +60,7 @@ fn count(request: &Request, visitor: Option<&Visitor>) -> Result<(), Failure> {
         Some(Visitor { caller: Caller { token: Some(id), .. }, .. }) => PeerKey::Token(id.to_string()),
         Some(_) | None => return Ok(()),
     };
-    let visit = request.extensions().get::<Visit>();
+    let visit = request.extensions().get::<Arc<Visit>>();
     visit.map_or(Ok(()), |visit| visit.admission.count_for(key)).map_err(Failure)
 }
 

@@ -14,6 +14,7 @@ use axum::response::{IntoResponse, Response};
 use cluster::ClaimId;
 use executors::Account;
 use nix::unistd::{Uid, User, geteuid};
+use plan::Claim;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -75,11 +76,17 @@ pub(crate) async fn list(
             && query.name.as_ref().is_none_or(|name| **name == *spec().name)
             && query.queue.as_ref().is_none_or(|queue| **queue == *books.queues.queue(spec().queue).name)
     };
-    let unended = states.as_ref().is_some_and(|states| !states.iter().any(|state| state.is_final()));
-    let few = books.claims().live_count() < shown.ledger.submission_count() / 4;
-    let candidates: Box<dyn Iterator<Item = &Arc<Acceptance>> + Send> = match unended && few {
-        true => Box::new(live(&shown).into_iter().filter(|acceptance| acceptance.first.0 < before).rev()),
-        false => Box::new(shown.ledger.submissions_before(before).rev()),
+    let all_are =
+        |is: fn(JobState) -> bool| states.as_ref().is_some_and(|states| states.iter().all(|&state| is(state)));
+    let claims = books.claims();
+    let few_live = claims.live_count() < shown.ledger.submission_count() / 4;
+    let is_earlier = |acceptance: &&Arc<Acceptance>| acceptance.first.0 < before;
+    let candidates: Box<dyn Iterator<Item = &Arc<Acceptance>> + Send> = if all_are(holds_devices) {
+        Box::new(jobs_of(&shown, claims.holders()).into_iter().filter(is_earlier).rev())
+    } else if all_are(|state| !state.is_final()) && few_live {
+        Box::new(jobs_of(&shown, claims.live()).into_iter().filter(is_earlier).rev())
+    } else {
+        Box::new(shown.ledger.submissions_before(before).rev())
     };
     let found = candidates.filter(fits).filter_map(|acceptance| {
         let view = views::job(&shown, JobId::job(acceptance.first.0), now, false)?;
@@ -93,12 +100,16 @@ pub(crate) async fn list(
     Ok(Json(JobPage { jobs, next: next.flatten() }))
 }
 
-/// Jobs of which something has not ended, in order of submission.
-fn live(shown: &Shown) -> Vec<&Arc<Acceptance>> {
-    let claims = shown.state.books().claims().live();
+/// The jobs that these claims belong to, in order of submission, as the claims are.
+fn jobs_of<'a>(shown: &'a Shown, claims: impl Iterator<Item = &'a Claim>) -> Vec<&'a Arc<Acceptance>> {
     let mut jobs: Vec<_> = claims.filter_map(|claim| shown.ledger.acceptance(claim.id)).collect();
     jobs.dedup_by_key(|acceptance| acceptance.first);
     jobs
+}
+
+/// Whether a job in this state has a claim that holds devices: few do, however many there are.
+fn holds_devices(state: JobState) -> bool {
+    matches!(state, JobState::Starting | JobState::Running | JobState::Stopping)
 }
 
 fn states(text: &str) -> Result<Vec<JobState>, Failure> {

@@ -39,16 +39,28 @@ pub use listen::raise_file_limit;
 pub(crate) use names::check_configured as check_host_name;
 pub use socket::SocketConfig;
 
-/// What every handler is given.
+/// What every handler is given. It is cloned for every part of a request that asks for it.
 #[derive(Debug, Clone)]
-pub(crate) struct Door {
+pub(crate) struct Door(Arc<Inside>);
+
+/// What lies behind the door.
+#[derive(Debug)]
+pub(crate) struct Inside {
     pub(crate) service: Arc<Service>,
     /// Becomes true when the service leaves, so that streams end.
     pub(crate) leaving: watch::Receiver<bool>,
-    pub(crate) directory: Arc<Directory>,
-    pub(crate) refusals: Arc<Refusals>,
+    pub(crate) directory: Directory,
+    pub(crate) refusals: Refusals,
     /// How fast users submit.
-    pub(crate) rate: Arc<Rate>,
+    pub(crate) rate: Rate,
+}
+
+impl std::ops::Deref for Door {
+    type Target = Inside;
+
+    fn deref(&self) -> &Inside {
+        &self.0
+    }
 }
 
 impl Door {
@@ -124,9 +136,10 @@ pub async fn serve(service: Arc<Service>, leave: watch::Receiver<bool>) -> Resul
     for &address in &service.config.listen {
         entrances.push(listen::listen_on_address(address, names.clone()).await?);
     }
-    let directory = Arc::new(Directory::new(service.config.access.clone()));
-    let (refusals, rate) = (Arc::new(Refusals::default()), Arc::new(Rate::default()));
-    let router = router(Door { service, leaving: leave.clone(), directory, refusals, rate });
+    let directory = Directory::new(service.config.access.clone());
+    let (refusals, rate) = (Refusals::default(), Rate::default());
+    let inside = Inside { service, leaving: leave.clone(), directory, refusals, rate };
+    let router = router(Door(Arc::new(inside)));
     let counter = Counter { router, pace: Pace::of(&limits), leaving: leave };
     let all = Connections::new(limits);
     let mut accepting = tokio::task::JoinSet::new();
