@@ -53,10 +53,14 @@ impl<T> Table<T> {
         if page.rows.capacity() == 0 {
             page.rows.reserve_exact(PAGE);
         }
-        if page.rows.len() <= place {
-            page.rows.resize_with(place + 1, || None);
-        }
-        let before = page.rows[place].replace(row);
+        let before = if page.rows.len() <= place {
+            // Not by `replace`, which would read memory that was never written: the kernel maps such a page twice.
+            page.rows.resize_with(place, || None);
+            page.rows.push(Some(row));
+            None
+        } else {
+            page.rows[place].replace(row)
+        };
         page.len += usize::from(before.is_none());
         self.len += usize::from(before.is_none());
         before
@@ -87,9 +91,20 @@ impl<T> Table<T> {
 
     /// All rows in order of their numbers.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (ClaimId, &T)> {
-        self.pages.iter().enumerate().flat_map(|(page, of_page)| {
+        self.up_to(usize::MAX)
+    }
+
+    /// The rows whose numbers are lower, in order.
+    pub fn before(&self, end: ClaimId) -> impl DoubleEndedIterator<Item = (ClaimId, &T)> {
+        self.up_to(end.0 as usize)
+    }
+
+    fn up_to(&self, end: usize) -> impl DoubleEndedIterator<Item = (ClaimId, &T)> {
+        let pages = &self.pages[..end.div_ceil(PAGE).min(self.pages.len())];
+        pages.iter().enumerate().flat_map(move |(page, of_page)| {
             let row = move |(place, row)| Some((ClaimId((page * PAGE + place) as u32), Option::as_ref(row)?));
-            of_page.rows.iter().enumerate().filter_map(row)
+            let rows = of_page.rows.len().min(end - page * PAGE);
+            of_page.rows[..rows].iter().enumerate().filter_map(row)
         })
     }
 
@@ -160,6 +175,20 @@ mod tests {
         let rows: Vec<_> = table.iter().map(|(id, row)| (id.0, *row)).collect();
         assert_eq!(rows, [(0, 0), (1, 2), (63, 630), (64, 1), (1000, 10_000)]);
         assert_eq!(table.len(), 5);
+    }
+
+    #[test]
+    fn rows_before_a_number_are_those_that_are_lower_from_either_end() {
+        let page = PAGE as u32;
+        let ids = [0, 5, page - 1, page, page + 3, 4 * page];
+        let table = of(ids);
+        for end in [0, 1, 5, 6, page - 1, page, page + 1, 2 * page, 4 * page, 4 * page + 1, u32::MAX] {
+            let lower: Vec<u32> = ids.into_iter().filter(|id| *id < end).collect();
+            let found: Vec<u32> = table.before(ClaimId(end)).map(|(id, _)| id.0).collect();
+            assert_eq!(found, lower, "before {end}");
+            let backwards: Vec<u32> = table.before(ClaimId(end)).rev().map(|(id, _)| id.0).collect();
+            assert_eq!(backwards, lower.into_iter().rev().collect::<Vec<_>>(), "before {end}, backwards");
+        }
     }
 
     fn pages_in_use(table: &Table<u32>) -> Vec<usize> {

@@ -1,7 +1,7 @@
 //! What the service knows about jobs beyond what the decision core needs: who submitted them, what they run, how they
 //! ended, what they last said. Like the core's state it is the sum of facts, and changes only in [`Ledger::apply`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use api::{JobId, ProgressReport, RestartKind, RestartReport};
@@ -9,8 +9,8 @@ use cluster::{ClaimId, Cluster, Run, Shape, Span, Time};
 use engine::{Command, Event};
 use executors::Ending;
 use journal::Identity;
-use plan::{FailureCause, Note, Outcome};
-use serde::{Deserialize, Serialize};
+use plan::{FailureCause, Note, Outcome, Table};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::access::Token;
 use crate::clock::Timeline;
@@ -18,9 +18,7 @@ use crate::fact::{Acceptance, Fact};
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Ledger {
-    /// By the number of the first claim.
-    #[serde(with = "cluster::pairs")]
-    submissions: BTreeMap<ClaimId, Submitted>,
+    submissions: Submissions,
     /// By owner and key.
     #[serde(with = "cluster::pairs")]
     keys: BTreeMap<(u32, String), ClaimId>,
@@ -51,6 +49,75 @@ struct Submitted {
     acceptance: Arc<Acceptance>,
     /// One for each task.
     jobs: Vec<Job>,
+}
+
+/// All submissions, as fast to find as a claim is: this is asked many times for every job that is shown.
+#[derive(Debug, Clone, PartialEq, Default)]
+struct Submissions {
+    /// By the number of the first claim.
+    all: Table<Submitted>,
+    /// Those of several tasks.
+    arrays: BTreeSet<ClaimId>,
+}
+
+impl Submissions {
+    /// What a claim was submitted with, and its place among the tasks.
+    fn of(&self, claim: ClaimId) -> Option<(&Submitted, usize)> {
+        self.all.get(claim).map(|submitted| (submitted, 0)).or_else(|| {
+            let (first, place) = self.task(claim)?;
+            let submitted = self.all.get(first)?;
+            (place < submitted.jobs.len()).then_some((submitted, place))
+        })
+    }
+
+    /// The latest array that begins before this claim, and how far behind its beginning the claim is.
+    fn task(&self, claim: ClaimId) -> Option<(ClaimId, usize)> {
+        let first = *self.arrays.range(..claim).next_back()?;
+        Some((first, (claim.0 - first.0) as usize))
+    }
+
+    fn job_mut(&mut self, claim: ClaimId) -> Option<&mut Job> {
+        let (first, place) = match self.all.get(claim) {
+            Some(_) => (claim, 0),
+            None => self.task(claim)?,
+        };
+        self.all.get_mut(first)?.jobs.get_mut(place)
+    }
+
+    fn insert(&mut self, submitted: Submitted) {
+        let first = submitted.acceptance.first;
+        if submitted.jobs.len() > 1 {
+            self.arrays.insert(first);
+        }
+        self.all.insert(first, submitted);
+    }
+
+    fn remove(&mut self, first: ClaimId) -> Option<Submitted> {
+        self.arrays.remove(&first);
+        self.all.remove(first)
+    }
+}
+
+impl FromIterator<Submitted> for Submissions {
+    fn from_iter<I: IntoIterator<Item = Submitted>>(all: I) -> Submissions {
+        let mut submissions = Submissions::default();
+        all.into_iter().for_each(|submitted| submissions.insert(submitted));
+        submissions
+    }
+}
+
+/// Written as pairs of number and submission.
+impl Serialize for Submissions {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.all.iter())
+    }
+}
+
+impl<'de> Deserialize<'de> for Submissions {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Submissions, D::Error> {
+        let pairs = Vec::<(ClaimId, Submitted)>::deserialize(deserializer)?;
+        Ok(pairs.into_iter().map(|(_, submitted)| submitted).collect())
+    }
 }
 
 /// A key is known for this long, also if its job is forgotten before.
@@ -146,27 +213,20 @@ impl Ledger {
     }
 
     pub fn job(&self, claim: ClaimId) -> Option<&Job> {
-        let (first, submitted) = self.submissions.range(..=claim).next_back()?;
-        submitted.jobs.get((claim.0 - first.0) as usize)
-    }
-
-    fn job_mut(&mut self, claim: ClaimId) -> Option<&mut Job> {
-        let (first, submitted) = self.submissions.range_mut(..=claim).next_back()?;
-        submitted.jobs.get_mut((claim.0 - first.0) as usize)
+        self.submissions.of(claim).and_then(|(submitted, place)| submitted.jobs.get(place))
     }
 
     pub fn acceptance(&self, claim: ClaimId) -> Option<&Arc<Acceptance>> {
-        let (first, submitted) = self.submissions.range(..=claim).next_back()?;
-        ((claim.0 - first.0) < submitted.jobs.len() as u32).then_some(&submitted.acceptance)
+        self.submissions.of(claim).map(|(submitted, _)| &submitted.acceptance)
     }
 
     /// Every submission that is not forgotten and whose number is lower, in order.
     pub fn submissions_before(&self, number: u32) -> impl DoubleEndedIterator<Item = &Arc<Acceptance>> + Send {
-        self.submissions.range(..ClaimId(number)).map(|(_, submitted)| &submitted.acceptance)
+        self.submissions.all.before(ClaimId(number)).map(|(_, submitted)| &submitted.acceptance)
     }
 
     pub fn submission_count(&self) -> usize {
-        self.submissions.len()
+        self.submissions.all.len()
     }
 
     /// Why a number stands for no job.
@@ -190,7 +250,7 @@ impl Ledger {
 
     /// The claims a name stands for: one job, one task, or all tasks of an array. Nothing if there is no such job.
     pub fn claims(&self, id: JobId) -> Option<std::ops::Range<u32>> {
-        let acceptance = &self.submissions.get(&ClaimId(id.number))?.acceptance;
+        let acceptance = &self.submissions.all.get(ClaimId(id.number))?.acceptance;
         let first = acceptance.first.0;
         match (id.task, &acceptance.array) {
             (None, _) => Some(first..first + acceptance.task_count()),
@@ -244,7 +304,7 @@ impl Ledger {
             Fact::Reported { run, report } => self.report(now, run.claim, report),
             Fact::NotResized { run, why } => self.happened(now, run.claim, What::NotResized(why.clone())),
             Fact::Ended { run, ending } => {
-                if let Some(job) = self.job_mut(run.claim) {
+                if let Some(job) = self.submissions.job_mut(run.claim) {
                     job.ending = Some((*run, ending.clone()));
                 }
             }
@@ -284,13 +344,13 @@ impl Ledger {
         };
         let jobs = (0..acceptance.task_count()).map(job).collect();
         self.next += acceptance.task_count();
-        self.submissions.insert(acceptance.first, Submitted { acceptance: acceptance.clone(), jobs });
+        self.submissions.insert(Submitted { acceptance: acceptance.clone(), jobs });
     }
 
     /// Nothing is known any more of these claims. An array is forgotten as a whole.
     fn forget(&mut self, now: Time, claims: &[ClaimId]) {
         for claim in claims {
-            let Some(Submitted { acceptance, jobs }) = self.submissions.remove(claim) else { continue };
+            let Some(Submitted { acceptance, jobs }) = self.submissions.remove(*claim) else { continue };
             if let Some(key) = &acceptance.key {
                 let key = (acceptance.owner.uid, key.clone());
                 let submitted = jobs.first().and_then(|job| job.history.first()).map_or(now, |happening| happening.at);
@@ -302,7 +362,7 @@ impl Ledger {
     }
 
     fn report(&mut self, now: Time, claim: ClaimId, report: &ProgressReport) {
-        let Some(job) = self.job_mut(claim) else { return };
+        let Some(job) = self.submissions.job_mut(claim) else { return };
         if let Some(checkpoint) = report.checkpoint {
             job.saved = job.saved.max(checkpoint.steps);
         }
@@ -404,7 +464,7 @@ impl Ledger {
     }
 
     fn with(&mut self, claim: ClaimId, change: impl FnOnce(&mut Job)) {
-        if let Some(job) = self.job_mut(claim) {
+        if let Some(job) = self.submissions.job_mut(claim) {
             change(job);
         }
     }
@@ -427,7 +487,7 @@ impl From<FirstLedger> for Ledger {
         let mut jobs = jobs.into_iter();
         let submitted = |acceptance: Arc<Acceptance>| {
             let jobs = jobs.by_ref().take(acceptance.task_count() as usize).collect();
-            (acceptance.first, Submitted { acceptance, jobs })
+            Submitted { acceptance, jobs }
         };
         let submissions = acceptances.into_iter().map(submitted).collect();
         Ledger { submissions, keys, decisions, next, ..Ledger::default() }
