@@ -127,3 +127,31 @@ fn a_job_does_not_lose_its_checkpoints_by_a_change_of_their_place() {
     assert_eq!(service.end().code(), Some(1));
     assert!(service.log().contains("is its file system mounted?"), "{}", service.log());
 }
+
+#[test]
+fn gc_removes_checkpoints_from_the_place_they_are_kept_in_and_nothing_else_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = fs::canonicalize(folder.path()).unwrap().join("checkpoints");
+    let service = Service::start(&with_checkpoints_in(&place));
+    let ended = save_and(&service, "leave");
+    service.until(&ended, "succeeded");
+    let running = save_and(&service, "stay");
+    eventually("it has saved its state", || place.join(&running).join("state").exists());
+    fs::write(place.join("notes.txt"), "not Moira's").unwrap();
+    // As if somebody's link were taken for a job's checkpoints.
+    let theirs = folder.path().join("theirs");
+    fs::create_dir(&theirs).unwrap();
+    fs::write(theirs.join("thesis"), "much work").unwrap();
+    std::os::unix::fs::symlink(&theirs, place.join("77")).unwrap();
+
+    let shown = service.json(&["gc", "--checkpoints", "--dry-run", "-o", "json"]);
+    let names = |said: &serde_json::Value| {
+        let items = said["items"].as_array().unwrap().clone();
+        items.iter().map(|item| item["name"].as_str().unwrap().to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(names(&shown), [place.join(&ended).display().to_string()]);
+    assert!(place.join(&ended).join("state").exists(), "nothing has gone by looking");
+    assert_eq!(names(&service.json(&["gc", "--checkpoints", "-o", "json"])), names(&shown));
+    assert!(!place.join(&ended).exists() && place.join(&running).join("state").exists());
+    assert!(place.join("notes.txt").exists() && theirs.join("thesis").exists());
+}

@@ -19,6 +19,8 @@ use crate::service::{Service, eventually, say};
 /// It is compacted all the time.
 const CONFIG: &str = "policy = \"fifo\"\ngrace = \"2s\"\nrest_after_failure = \"100ms\"\n\
                       [retention]\njournal_entries = 20\n[[accelerators]]\nkind = \"t4\"\ncount = 4\n";
+const TWO_DEVICES: &str = "policy = \"sia:others=tiresias,round=1s\"\ngrace = \"2s\"\n\
+                           [[accelerators]]\nkind = \"t4\"\ncount = 2\n";
 const CALLS: &str = "openat,mkdir,mkdirat,write,writev,pwrite64,fsync,fdatasync,rename,renameat,renameat2,unlink,unlinkat,\
                      rmdir,ftruncate,fallocate";
 const ERRORS: [&str; 3] = ["ENOSPC", "EIO", "EROFS"];
@@ -99,8 +101,80 @@ fn whatever_write_fails_at_work_no_job_is_lost_or_runs_twice_and_all_is_recorded
     assert!(fired.into_inner() * 10 >= cases.len() * 9, "most faults happened");
 }
 
+#[test]
+fn whatever_write_fails_when_a_gang_is_resized_it_gets_its_second_worker_and_loses_nothing() {
+    if !is_there("strace") {
+        return pass_over("strace is not installed");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let service = Service::start(TWO_DEVICES);
+    let threads = threads(&service);
+    let calls = format!("trace={CALLS},clone,clone3");
+    let place = folder.path().join("trace").display().to_string();
+    let Some(strace) = trace(service.pid(), &["-ff", "-y", "-o", &place, "-e", &calls]) else {
+        return pass_over("strace may not attach to a process");
+    };
+    grow(&service, "nothing fails");
+    detach(strace);
+    let is_of_resize = |site: &Site| ["wish.json", "tuning.json"].iter().any(|part| site.path.contains(part));
+    let sites: Vec<Site> = sites(folder.path(), &service, &threads, service.pid(), 0);
+    let sites: Vec<Site> = sites.into_iter().filter(is_of_resize).collect();
+    assert!(sites.iter().any(|site| site.path.contains("wish.json")), "{sites:#?}");
+    assert!(sites.iter().any(|site| site.path.contains("tuning.json")), "{sites:#?}");
+    let cases = cases(&sites);
+    say(&format!("{} writes of a resize, {} faults", sites.len(), cases.len()));
+    let fired = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for part in 0..AT_ONCE {
+            let (cases, fired) = (&cases, &fired);
+            scope.spawn(move || {
+                for (site, error) in cases.iter().skip(part).step_by(AT_ONCE) {
+                    let case = format!("{} of {} fails with {error}", site.call, site.path);
+                    let service = Service::start(TWO_DEVICES);
+                    fired.fetch_add(while_it_fails(&service, site, error, || grow(&service, &case)), Ordering::SeqCst);
+                    assert!(!service.log().contains("panicked"), "{case}: {}", service.log());
+                    service.check_journal();
+                }
+            });
+        }
+    });
+    assert!(fired.into_inner() * 10 >= cases.len() * 9, "most faults happened");
+}
+
+/// A job that begins with one worker and gets a second.
+fn grow(service: &Service, case: &str) {
+    let shared = tempfile::tempdir().unwrap();
+    let worker = Path::new(env!("CARGO_MANIFEST_DIR")).join("../executors/tests/local/worker.py");
+    let job = json!({
+        "command": ["python3", worker],
+        "workers": { "min": 1, "max": 2 },
+        "batch": { "initial": 64, "max": 128 },
+        "env": { "SHARED": shared.path(), "REPORT": "1" },
+        "name": case.replace('/', " "),
+    });
+    let id = submit(service, &job);
+    eventually(&format!("{case}: it has two workers"), || service.show(&id)["workers"]["have"] == 2);
+    fs::write(shared.path().join("end"), "").unwrap();
+    let job = service.until(&id, "succeeded");
+    assert_eq!(job["failures"], 0, "{case}: it was not its fault: {job}");
+    assert!(job["attempts"].as_u64().unwrap() <= 2, "{case}: launched once more at the most: {job}");
+}
+
 /// What is done to files at work while one call fails; one if it did.
 fn fails_at_work(service: &Service, notes: &Path, site: &Site, error: &str, case: &str, number: usize) -> usize {
+    let mut jobs = Vec::new();
+    let name = format!("{number}: {case}").replace('/', " ");
+    let fired = while_it_fails(service, site, error, || jobs = session(service, notes, &name));
+    eventually(&format!("{case}: the service is well again"), || service.get("/readyz").body["status"] == "ok");
+    for job in jobs {
+        assert_eq!(service.show(&job)["failures"], 0, "{case}: it was not the fault of job {job}");
+    }
+    assert!(!service.log().contains("panicked"), "{case}: {}", service.log());
+    fired
+}
+
+/// Does something while a call fails at a site; one if it really failed.
+fn while_it_fails(service: &Service, site: &Site, error: &str, work: impl FnOnce()) -> usize {
     let folder = tempfile::tempdir().unwrap();
     let told = folder.path().join("told").display().to_string();
     let mut options: Vec<String> = ["-o", &told, "-e", &format!("trace={}", site.call)].map(Into::into).into();
@@ -110,13 +184,8 @@ fn fails_at_work(service: &Service, notes: &Path, site: &Site, error: &str, case
     }
     let options: Vec<&str> = options.iter().map(String::as_str).collect();
     let strace = trace(service.pid(), &options).expect("it could be attached before");
-    let jobs = session(service, notes, &format!("{number}: {case}").replace('/', " "));
+    work();
     detach(strace);
-    eventually(&format!("{case}: the service is well again"), || service.get("/readyz").body["status"] == "ok");
-    for job in jobs {
-        assert_eq!(service.show(&job)["failures"], 0, "{case}: it was not the fault of job {job}");
-    }
-    assert!(!service.log().contains("panicked"), "{case}: {}", service.log());
     usize::from(fs::read_to_string(told).unwrap().contains("INJECTED"))
 }
 
@@ -270,14 +339,18 @@ fn sites_at_work() -> Option<Vec<Site>> {
     let service = Service::start(CONFIG);
     let calls = format!("trace={CALLS},clone,clone3");
     let place = folder.path().join("trace").display().to_string();
-    let threads = fs::read_dir(format!("/proc/{}/task", service.pid())).unwrap();
-    let threads: Vec<i32> = threads.map(|it| it.unwrap().file_name().to_str().unwrap().parse().unwrap()).collect();
+    let threads = threads(&service);
     let strace = trace(service.pid(), &["-ff", "-y", "-o", &place, "-e", &calls])?;
     // Two of them, so that the journal is compacted too.
     session(&service, notes.path(), "first");
     session(&service, notes.path(), "second");
     detach(strace);
     Some(sites(folder.path(), &service, &threads, service.pid(), 0))
+}
+
+fn threads(service: &Service) -> Vec<i32> {
+    let threads = fs::read_dir(format!("/proc/{}/task", service.pid())).unwrap();
+    threads.map(|it| it.unwrap().file_name().to_str().unwrap().parse().unwrap()).collect()
 }
 
 /// The places in which the service's threads have written; one for all files that differ in numbers only.
