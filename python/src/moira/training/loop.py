@@ -27,7 +27,7 @@ from moira.training.noise import NoiseEstimator
 from moira.training.sampler import ElasticOrder, Layout, Share
 from moira.training.scaling import Rule, rule_for
 from moira.training.stepping import Stepper
-from moira.training.timing import StepTimes
+from moira.training.timing import StepTime, StepTimes, Waits
 from moira.training.wishes import Wishes
 
 log = logging.getLogger("moira")
@@ -50,7 +50,10 @@ class Step:
     batch: int
     workers: int
     passes: int
+    #: How long it took. What the loop does now and then after a step, such as evaluating, does not count.
     seconds: float
+    #: How much of it this worker spent on exchanging gradients.
+    exchange_seconds: float
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,7 @@ class _Agreed:
     resize: Optional[Resize]
     tuning: Optional[Tuning]
     loss: Optional[float]
+    time: StepTime
 
 
 class Loop:
@@ -126,7 +130,8 @@ class Loop:
         self._report_at = 0.0
         #: What was agreed on in the last step of an epoch.
         self._postponed: Optional[_Agreed] = None
-        self._ended_at = time.perf_counter()
+        #: When the workers last agreed on something, and when this one was ready for the step that followed.
+        self._agreed_at = self._ended_at = time.perf_counter()
         self._has_begun = False
 
     def epochs(self, count: int) -> Iterator[int]:
@@ -191,7 +196,7 @@ class Loop:
         self._lap("restore")
         if job is not None and wishes is not None:
             job.report(steps=int(self.progress), resizable=wishes.files.can_resize or None)
-        self._ended_at = time.perf_counter()
+        self._agreed_at = self._ended_at = time.perf_counter()
 
     def layout(self) -> Layout:
         """How steps are cut at present."""
@@ -233,8 +238,9 @@ class Loop:
         """The user's loop is done with all batches of the step. Now is the time to change anything."""
         self._stepper.end_step()
         agreed = self._agree(share)
+        self._agreed_at = time.perf_counter()
         self._order.advance(share.size)
-        self._tell(share, time.perf_counter() - self._ended_at, agreed.loss)
+        self._tell(share, agreed)
         if self.is_epoch_over():
             self._postponed = agreed
         else:
@@ -261,7 +267,9 @@ class Loop:
         if self._wishes is not None and not self._ends_epoch(share):
             tuning, resize = self._wishes.now()
         stop = self._job is not None and self._job.stop_requested
-        began = time.perf_counter()
+        began, done = time.perf_counter(), self._stepper.done_at
+        waits = Waits(self._place.rank, self._place.workers)
+        told = waits.told(self._ended_at - self._agreed_at, began - done)
         said = self._group.total(
             [
                 float(stop),
@@ -270,21 +278,23 @@ class Loop:
                 float(tuning.accumulation if tuning is not None else 0),
                 float(self._loss),
                 float(self._is_loss_known),
+                *told,
                 *self._stepper.squares,
                 # All have the same here but for rounding; that of the first worker counts, so that all count alike.
                 *(square if self._place.rank == 0 else 0.0 for square in self._stepper.square_of_mean),
             ]
         )
         self._group.follow_first(self.module.lasting_buffers())
-        if self._group.handle is not None:
-            self._stepper.exchanged_for += time.perf_counter() - began
-        self._count(share, said[6:])
+        agreeing = time.perf_counter() - began
+        told, squares = said[6 : 6 + len(told)], said[6 + len(told) :]
+        self._count(share, squares)
         gang = int(said[1])
         return _Agreed(
             stop=said[0] > 0,
             resize=self._wishes.agreed(gang) if gang > 0 and self._wishes is not None else None,
             tuning=Tuning(int(said[2]), int(said[3])) if said[2] > 0 else None,
             loss=said[4] / share.size if said[5] > 0 else None,
+            time=waits.step_time(done - self._ended_at, self._stepper.exchanged_for, agreeing, told),
         )
 
     def _count(self, share: Share, squares: List[float]) -> None:
@@ -312,7 +322,7 @@ class Loop:
 
     def _retune(self, tuning: Optional[Tuning]) -> None:
         self._tuning = tuning
-        self._times.reset()
+        self._times = StepTimes()
         self._gradients.forget_before()
 
     def _change_workers(self, resize: Resize) -> None:
@@ -341,6 +351,8 @@ class Loop:
         self.module.connect(self._gradients, self._group.handle)
         self._lap("restore")
         self._to_confirm = resize.gang
+        # All have waited for each other here.
+        self._agreed_at = time.perf_counter()
 
     def _close(self) -> None:
         """Leaves the others for good, and lets go of all that held on to this group and earlier ones. A process that
@@ -361,9 +373,10 @@ class Loop:
 
     # What is told.
 
-    def _tell(self, share: Share, seconds: float, loss: Optional[float]) -> None:
+    def _tell(self, share: Share, agreed: _Agreed) -> None:
         if share.size == self._whole_step():
-            self._times.add(seconds, self._stepper.exchanged_for)
+            self._times.add(agreed.time)
+        seconds, loss = self._times.whole(agreed.time), agreed.loss
         self._last_loss = self._last_loss if loss is None else loss
         self._confirm_change()
         if self._interruption is not None and self._job is not None:
@@ -374,7 +387,8 @@ class Loop:
         self._report()
         passes, workers = len(share.passes), self._place.workers
         for listener in self._listeners:
-            listener(Step(self._steps, self.progress, loss, share.size, workers, passes, seconds))
+            exchange = agreed.time.exchange
+            listener(Step(self._steps, self.progress, loss, share.size, workers, passes, seconds, exchange))
 
     def _whole_step(self) -> int:
         """Examples of a step at present; all there are if they do not fill one. A smaller one is the rest of a pass."""

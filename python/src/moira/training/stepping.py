@@ -56,8 +56,10 @@ class Stepper:
         #: Squared norms of this worker's parts of the step, for each group; nothing if they were not measured.
         self.squares: List[float] = []
         self.square_of_mean: List[float] = []
-        #: Seconds in which the step waited for other workers.
+        #: Seconds in which the step waited for the gradients of other workers.
         self.exchanged_for = 0.0
+        #: When the optimiser was done with the step, by ``time.perf_counter``.
+        self.done_at = 0.0
         self._take_over(optimizer)
         self._is_scaling = scaler is not None and bool(scaler.is_enabled())
         if scaler is not None:
@@ -127,6 +129,7 @@ class Stepper:
             done = step(optimizer, *arguments, **named)
             # The scaler passes over gradients that are not finite, on all workers alike.
             self.was_skipped = not self.was_made
+            self.done_at = time.perf_counter()
             return done
 
         def update_when_complete(*arguments: Any, **named: Any) -> None:
@@ -158,6 +161,7 @@ class Stepper:
             self._measure(self._workers * len(self._share.passes), scale, left_scale)
         done = self._at_scale(step, scale)
         self.was_made = True
+        self.done_at = time.perf_counter()
         return done
 
     def stands_for(self) -> int:
