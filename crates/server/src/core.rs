@@ -18,12 +18,14 @@ use crate::access::{Ceiling, MOST_TOKENS, Token};
 use crate::clock::ClockFound;
 use crate::fact::{Acceptance, Array, Caller, Deed, Fact};
 use crate::ledger::{Ledger, Unknown};
+use crate::typical::Typical;
 
 /// The decision core with what the service keeps beside it.
 #[allow(missing_debug_implementations, reason = "a policy need not be printable")]
 pub struct Core {
     pub engine: Engine,
     pub ledger: Ledger,
+    typical: Typical,
 }
 
 /// What somebody asks of the service.
@@ -134,6 +136,10 @@ enum Awaited {
 }
 
 impl Core {
+    pub fn new(engine: Engine, ledger: Ledger) -> Core {
+        Core { engine, ledger, typical: Typical::default() }
+    }
+
     /// Takes everything pending and decides once.
     pub fn step(&mut self, now: Time, asks: Vec<(Caller, Ask)>, news: Vec<News>) -> Step {
         let mut step = Step::default();
@@ -300,6 +306,7 @@ impl Core {
                     return;
                 }
                 inputs.extend(self.verdict(run, &ending).into_iter().map(Input::Report));
+                self.typical.forget(run.claim);
                 self.put_on_record(now, Fact::Ended { run, ending }, step);
             }
         }
@@ -358,7 +365,9 @@ impl Core {
         // What this batch has said before counts already, and the core has not heard it yet.
         let known = self.ledger.job(run.claim).and_then(|job| job.report.as_ref()).map(|(_, known)| known);
         let interruption = report.restart.as_deref().and_then(|restart| self.interruption(now, run.claim, restart));
-        let progress = StepReport { interruption, ..step_report(state, run.claim, known, &report) };
+        let told = step_report(state, run.claim, known, &report);
+        let steps = told.steps.map(|steps| self.typical.of(run.claim, steps));
+        let progress = StepReport { interruption, steps, ..told };
         inputs.push(Input::Report(Event::RunProgressed { run, report: progress }));
         self.put_on_record(now, Fact::Reported { run, report }, step);
     }
@@ -724,7 +733,7 @@ mod tests {
         let (cluster, queues) = ClusterDraft::parse_short("1x1").unwrap().build().unwrap();
         let policy = PolicyConfig::named("fifo").build().unwrap();
         let (engine, _) = Engine::new(cluster, queues, "fifo", policy, engine::Settings::default());
-        let mut core = Core { engine, ledger: Ledger::default() };
+        let mut core = Core::new(engine, Ledger::default());
         let caller = Caller::new(1, "ada", Role::User);
         let books = core.engine.state().books();
         let scene = Scene {

@@ -26,6 +26,7 @@ mod retention;
 mod service;
 mod settings;
 mod store;
+mod typical;
 pub mod views;
 
 pub use clearing::Clearing;

@@ -22,6 +22,9 @@ use prometheus_client::registry::Registry;
 use crate::fact::Fact;
 use crate::replica::Shown;
 
+/// A job that ran shorter is taken to have run this long, or one resize in a second would count as thousands an hour.
+const SHORTEST_SECONDS: f64 = 60.0;
+
 /// Label names and values.
 type Labels = Vec<(&'static str, String)>;
 type Count = Family<Labels, Counter>;
@@ -36,6 +39,7 @@ pub struct Measures {
     failures: Count,
     resizes: Count,
     interruptions: Family<Labels, Histogram, fn() -> Histogram>,
+    resizes_per_hour: Histogram,
     deadline_misses: Count,
     dropped_reports: Count,
     unread_progress: Count,
@@ -53,6 +57,7 @@ impl Default for Measures {
             failures: Count::default(),
             resizes: Count::default(),
             interruptions: Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.01, 4.0, 10))),
+            resizes_per_hour: Histogram::new(exponential_buckets(0.25, 2.0, 12)),
             deadline_misses: Count::default(),
             dropped_reports: Count::default(),
             unread_progress: Count::default(),
@@ -148,6 +153,11 @@ impl Measures {
 
     fn ended(&self, now: Time, claim: &Claim, outcome: Outcome) {
         count(&self.finished, [("outcome", format!("{outcome:?}"))]);
+        let spent = claim.progress.executed(now);
+        if !spent.is_zero() {
+            let resizes = f64::from(claim.progress.resizes + claim.progress.preemptions);
+            self.resizes_per_hour.observe(resizes * 3600.0 / spent.as_secs_f64().max(SHORTEST_SECONDS));
+        }
         if claim.spec.deadline.is_some_and(|deadline| now > deadline) {
             count(&self.deadline_misses, []);
         }
@@ -166,6 +176,11 @@ impl Measures {
             "interruption_seconds",
             "time between two steps of a job that was restarted or resized, by phase",
             self.interruptions.clone(),
+        );
+        registry.register(
+            "resizes_per_hour",
+            "how often a job that ended was resized or preempted, for each hour it ran",
+            self.resizes_per_hour.clone(),
         );
         registry.register("deadline_misses", "jobs that ended after their deadline", self.deadline_misses.clone());
         registry.register("dropped_reports", "reports of jobs beyond 10 a second", self.dropped_reports.clone());

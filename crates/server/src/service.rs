@@ -217,7 +217,7 @@ pub(crate) fn begin(
     let policy = build_policy(text)?;
     let (engine, beginning) = Engine::new(cluster, queues, text, policy, config.engine_settings());
     append(journal, now, &facts_of(beginning))?;
-    Ok(Core { engine, ledger: Ledger::default() })
+    Ok(Core::new(engine, Ledger::default()))
 }
 
 fn resume(
@@ -266,7 +266,7 @@ fn resume(
         tracing::warn!(changes = inputs.len(), "the devices of this machine are not those of before");
         events.extend(engine.handle(now, inputs).events);
     }
-    let mut core = Core { engine, ledger };
+    let mut core = Core::new(engine, ledger);
     for event in &events {
         let cluster = core.engine.state().books().cluster.clone();
         core.ledger.apply(now, &Fact::Core(event.clone()), &cluster);

@@ -28,7 +28,7 @@ pub(crate) fn service(setup: &Setup, policy: &str) -> (Live, Book, ToldList) {
     let told = ToldList::default();
     let replica = Replica::new(engine.state().clone(), Ledger::default(), 2);
     let live = Live {
-        core: Core { engine, ledger: Ledger::default() },
+        core: Core::new(engine, Ledger::default()),
         store: Box::new(InMemory(book.clone())),
         executor: Box::new(Scripted { told: told.clone(), seen: Vec::new(), outcome: None }),
         replica: Arc::new(replica),

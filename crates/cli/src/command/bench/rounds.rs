@@ -71,7 +71,7 @@ impl Crowd {
         let first = PolicyConfig::named("fifo").build().map_err(Failure::usage)?;
         let (engine, _) = Engine::new(cluster, queues, "fifo", first, Settings::default());
         let caller = Caller::new(0, "bench", api::Role::Admin);
-        Ok(Crowd { core: Core { engine, ledger: Ledger::default() }, now: Time::ZERO, submitted: 0, caller })
+        Ok(Crowd { core: Core::new(engine, Ledger::default()), now: Time::ZERO, submitted: 0, caller })
     }
 
     /// An adaptive job unlike all others, as it would come in through the door.
