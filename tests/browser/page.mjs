@@ -45,6 +45,7 @@ async function look(name, file, most, kind) {
       await everyChartIsDrawn(page, CHARTS[kind]);
       const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
       assert.ok(wide <= 0, `${name} ${device}: the page is ${wide} px wider than the screen`);
+      if (colorScheme === "light") await chartsArePrinted(context, file, CHARTS[kind]);
       if (device === "laptop" && colorScheme === "light") {
         await CONTROLS[kind](page);
         await everyChartCanBeTakenAway(page, name, CHARTS[kind]);
@@ -114,6 +115,58 @@ async function legendWorks(page, chart) {
   await page.waitForFunction(([svg, old]) => document.querySelector(svg).innerHTML === old, [drawn, before]);
 }
 
+/** Each policy has a colour of its own, and the one that is pointed at stands out in every chart. */
+async function linesCanBeToldApart(page) {
+  const colours = await page.evaluate(() => [...document.querySelectorAll("#legend line")].map((line) => getComputedStyle(line).stroke));
+  assert.equal(new Set(colours).size, colours.length, `colours: ${colours.join(" ")}`);
+  const marks = () =>
+    page.evaluate(() => {
+      const of = (state) => [...document.querySelectorAll(`#completion .plot ${state}`)].map((mark) => Number(mark.dataset.series));
+      return { all: of("[data-series]"), ahead: of(".ahead"), behind: of(".behind") };
+    });
+  const { all } = await marks();
+  assert.deepEqual(all.toSorted((a, b) => a - b), colours.map((_, one) => one), "each line is known by its policy");
+  await page.locator("#legend label").last().hover();
+  const pointed = await marks();
+  assert.deepEqual(pointed.ahead, [colours.length - 1]);
+  assert.equal(pointed.behind.length, colours.length - 1);
+  await page.locator("h1").hover();
+  assert.deepEqual((await marks()).ahead, [], "nothing is pointed at any more");
+  await page.locator("#completion .plot svg").scrollIntoViewIfNeeded();
+  const box = await page.locator("#completion .plot svg").boundingBox();
+  for (let part = 0.2; part < 0.9 && (await marks()).ahead.length === 0; part += 0.05) {
+    await page.mouse.move(box.x + box.width * 0.5, box.y + box.height * part);
+  }
+  assert.equal((await marks()).ahead.length, 1, "the line near the pointer stands out");
+  await page.mouse.move(0, 0);
+}
+
+/** Whoever jumps to a section sees its heading, not the bar above it. */
+async function headingsAreSeen(page) {
+  for (const id of ["queue", "fairness"]) {
+    await page.evaluate((id) => document.getElementById(id).scrollIntoView(), id);
+    const [heading, bar] = await page.evaluate((id) => {
+      const bar = document.getElementById("legend");
+      const covers = getComputedStyle(bar).position === "sticky" ? bar.getBoundingClientRect().bottom : 0;
+      return [document.querySelector(`#${id} h2`).getBoundingClientRect().top, covers];
+    }, id);
+    assert.ok(heading >= bar - 1, `${id}: its heading at ${heading} px is below the bar, which ends at ${bar} px`);
+  }
+  await page.evaluate(() => scrollTo(0, 0));
+}
+
+/** Printing takes a page as it is, also one that has not drawn anything yet. */
+async function chartsArePrinted(context, file, charts) {
+  const page = await context.newPage();
+  await page.addInitScript(() => (window.requestAnimationFrame = () => 0));
+  await page.goto(pathToFileURL(file).href);
+  assert.equal(await page.locator(".plot svg").count(), 0, "nothing is drawn before");
+  await page.emulateMedia({ media: "print" });
+  await page.evaluate(() => dispatchEvent(new Event("beforeprint")));
+  await everyChartIsDrawn(page, charts);
+  await page.close();
+}
+
 async function themeWorks(page) {
   const paper = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
   const [light, button] = [await paper(), page.locator("#theme")];
@@ -132,6 +185,8 @@ async function workloadControlsWork(page) {
 
 async function comparisonControlsWork(page) {
   await legendWorks(page, "completion");
+  await linesCanBeToldApart(page);
+  await headingsAreSeen(page);
   const across = page.locator("#jobs select").first();
   const last = (await across.locator("option").count()) - 1;
   // Of two policies only one pair can be set against each other, so there is nothing else to choose.

@@ -53,7 +53,7 @@ fn comparison_of_one(report: &Report) -> Result<(), Failure> {
 
 /// The number, in bold if no other policy has a better one.
 fn cell(column: &Column, summary: &Summary, all: &[Summary]) -> Cell {
-    let text = column.value(summary).map_or_else(|| "-".into(), |value| column.unit.show(value));
+    let text = column.value(summary).map_or_else(|| "-".into(), |value| column.reading(all).show(value));
     let cell = Cell::new(text).set_alignment(CellAlignment::Right);
     if column.is_best(summary, all) { cell.add_attribute(Attribute::Bold) } else { cell }
 }

@@ -3,7 +3,8 @@
 // outside go into the page as text only.
 const Moira = (() => {
   const root = document.documentElement;
-  const COLOURS = 8;
+  /** Beyond them, series differ in their dashes. */
+  const COLOURS = 16;
   /** So few values are drawn as dots, too: of one alone there is no line. */
   const FEW_VALUES = 30;
   const DASHES = ["none", "7 3", "2 3", "9 3 2 3"];
@@ -12,6 +13,8 @@ const Moira = (() => {
   let series = [];
   let shown = [];
   let charts = {};
+  /** What draws everything, until it has begun. */
+  let start = null;
 
   // ---- numbers and times as people read them
 
@@ -183,8 +186,40 @@ const Moira = (() => {
     return holder;
   }
 
+  /** One series stands out in all charts, the others step back; nothing is null. */
+  function highlight(one) {
+    document.querySelectorAll(".plot [data-series]").forEach((mark) => {
+      const is = Number(mark.dataset.series) === one;
+      mark.classList.toggle("ahead", one !== null && is);
+      mark.classList.toggle("behind", one !== null && !is);
+    });
+  }
+
+  /** Marks each line and dot with its series, told by its colour and its dashes. */
+  function nameMarks(drawn) {
+    const dashes = (mark) => mark.getAttribute("stroke-dasharray") ?? mark.parentNode.getAttribute("stroke-dasharray") ?? "none";
+    const plain = (text) => text.replaceAll(",", " ").replaceAll(/\s+/g, " ");
+    drawn.querySelectorAll("path[stroke^='var(--c'], circle[fill^='var(--c']").forEach((mark) => {
+      const is = mark.getAttribute(mark.tagName === "path" ? "stroke" : "fill");
+      const found = series.findIndex((_, one) => colour(one) === is && (mark.tagName !== "path" || plain(dash(one)) === plain(dashes(mark))));
+      if (found >= 0) mark.dataset.series = found;
+    });
+  }
+
   function legend() {
     const box = document.getElementById("legend");
+    const checks = [];
+    const all = (checked) => {
+      const button = element("button", checked ? "All" : "None");
+      button.type = "button";
+      button.addEventListener("click", () => {
+        checks.forEach((check) => (check.checked = checked));
+        shown = shown.map(() => checked);
+        redrawAll();
+      });
+      return button;
+    };
+    if (series.length > 2) box.append(all(true), all(false));
     series.forEach((_, one) => {
       const wrap = element("label");
       const check = element("input");
@@ -194,9 +229,17 @@ const Moira = (() => {
         shown[one] = check.checked;
         redrawAll();
       });
+      checks.push(check);
       wrap.append(check, swatch(one), element("span", label(one)));
+      wrap.addEventListener("pointerenter", () => highlight(one));
+      wrap.addEventListener("pointerleave", () => highlight(null));
+      check.addEventListener("focus", () => highlight(one));
+      check.addEventListener("blur", () => highlight(null));
       box.append(wrap);
     });
+    const measure = () => root.style.setProperty("--bar", getComputedStyle(box).position === "sticky" ? `${box.offsetHeight}px` : "0px");
+    new ResizeObserver(measure).observe(box);
+    measure();
   }
 
   function controls(id) {
@@ -222,10 +265,19 @@ const Moira = (() => {
     const chart = charts[id];
     const drawn = chart.draw(Math.max(280, Math.floor(holder.clientWidth)));
     drawn.setAttribute("role", "img");
+    const quieten = () =>
+      drawn.querySelectorAll("g[aria-label]").forEach((mark) => {
+        mark.dataset.mark = mark.getAttribute("aria-label");
+        mark.removeAttribute("aria-label");
+      });
     // The picture as a whole has a label; its parts are not announced.
-    drawn.querySelectorAll("g[aria-label]").forEach((mark) => {
-      mark.dataset.mark = mark.getAttribute("aria-label");
-      mark.removeAttribute("aria-label");
+    quieten();
+    nameMarks(drawn);
+    // The library tells by this event what the pointer is near.
+    drawn.addEventListener("input", () => {
+      highlight(drawn.value?.series ?? null);
+      // It draws the tip anew, after it has told.
+      setTimeout(quieten);
     });
     holder.replaceChildren(drawn);
     section.querySelector(".plot + .note").textContent = chart.note();
@@ -331,6 +383,16 @@ const Moira = (() => {
     });
   }
 
+  /** Whoever prints or saves as PDF gets every chart, also if the page has just been opened. */
+  function printing() {
+    addEventListener("beforeprint", () => {
+      start?.();
+      for (const id of Object.keys(charts)) {
+        if (!document.getElementById(id).dataset.drawn) redraw(id);
+      }
+    });
+  }
+
   /** Shows a page: the names of its series, its charts by the id of their section, and what is to be done before. */
   function show(names, drawn, prepare) {
     [series, charts, shown] = [names, drawn, names.map(() => true)];
@@ -359,7 +421,12 @@ const Moira = (() => {
   function begin(ready) {
     theme();
     copying();
-    requestAnimationFrame(() => setTimeout(() => ready(JSON.parse(document.getElementById("data").textContent))));
+    printing();
+    start = () => {
+      start = null;
+      ready(JSON.parse(document.getElementById("data").textContent));
+    };
+    requestAnimationFrame(() => setTimeout(() => start?.()));
   }
 
   return { digits, time, percent, many, short, logTicks, timeSteps, clock, colour, dash, label, shownSeries, scale, key, base, grid, lines, axisX, axisY, tip, steps, overTime, curves, element, select, redraw, show, begin };

@@ -22,7 +22,7 @@ pub enum Best {
     High,
 }
 
-/// How a number reads.
+/// What a number is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
     /// Kept in seconds.
@@ -63,33 +63,61 @@ impl Column {
     }
 }
 
-impl Unit {
-    pub fn show(self, value: f64) -> String {
-        match self {
-            Unit::Time => time(value),
-            Unit::Plain => format!("{value:.2}"),
-            Unit::Percent => format!("{:.1} %", value * 100.0),
+/// How numbers read that stand below each other: all in one unit, so that the eye can compare them.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Reading {
+    /// What a number is multiplied with.
+    times: f64,
+    decimals: usize,
+    /// The unit, after a space.
+    pub suffix: &'static str,
+}
+
+impl Reading {
+    const SECONDS: Reading = Reading { times: 1.0, decimals: 1, suffix: " s" };
+    const MINUTES: Reading = Reading { times: 1.0 / 60.0, decimals: 1, suffix: " min" };
+    const HOURS: Reading = Reading { times: 1.0 / 3600.0, decimals: 2, suffix: " h" };
+    const PLAIN: Reading = Reading { times: 1.0, decimals: 2, suffix: "" };
+    const PERCENT: Reading = Reading { times: 100.0, decimals: 1, suffix: " %" };
+
+    fn of_time(secs: f64) -> Reading {
+        match secs {
+            secs if secs < 60.0 => Reading::SECONDS,
+            secs if secs < 3600.0 => Reading::MINUTES,
+            _ => Reading::HOURS,
         }
     }
 
-    /// How far around a value, in the unit in which the value itself is shown and without repeating it.
-    pub(crate) fn show_around(self, value: f64, half_width: f64) -> String {
-        match self {
-            Unit::Time if value < 60.0 => format!("{half_width:.1}"),
-            Unit::Time if value < 3600.0 => format!("{:.1}", half_width / 60.0),
-            Unit::Time => format!("{:.2}", half_width / 3600.0),
-            Unit::Plain => format!("{half_width:.2}"),
-            Unit::Percent => format!("{:.1}", half_width * 100.0),
+    pub fn show(self, value: f64) -> String {
+        format!("{}{}", self.bare(value), self.suffix)
+    }
+
+    /// Without its unit. What would read as nothing gets the digits it needs, three at the most.
+    pub(crate) fn bare(self, value: f64) -> String {
+        let scaled = value * self.times;
+        let rounds_to_nothing = |decimals: usize| scaled.abs() < 0.5 / 10_f64.powi(decimals as i32);
+        let decimals = (self.decimals..=3).find(|&decimals| !rounds_to_nothing(decimals));
+        format!("{scaled:.*}", decimals.unwrap_or(self.decimals))
+    }
+}
+
+impl Column {
+    /// How the numbers of this column read: times in the unit that suits the one in the middle.
+    pub fn reading(&self, all: &[Summary]) -> Reading {
+        match self.unit {
+            Unit::Plain => Reading::PLAIN,
+            Unit::Percent => Reading::PERCENT,
+            Unit::Time => {
+                let mut values: Vec<f64> = all.iter().filter_map(|summary| self.value(summary)).collect();
+                values.sort_by(f64::total_cmp);
+                Reading::of_time(values.get(values.len() / 2).copied().unwrap_or(0.0))
+            }
         }
     }
 }
 
 fn time(secs: f64) -> String {
-    match secs {
-        secs if secs < 60.0 => format!("{secs:.1} s"),
-        secs if secs < 3600.0 => format!("{:.1} min", secs / 60.0),
-        secs => format!("{:.2} h", secs / 3600.0),
-    }
+    Reading::of_time(secs).show(secs)
 }
 
 /// Who is best and who is worst among those who are told nothing a real scheduler could not know.
@@ -169,7 +197,17 @@ mod tests {
     #[test]
     fn times_read_in_the_unit_people_would_use() {
         assert_eq!((time(5.0), time(90.0), time(9000.0)), ("5.0 s".into(), "1.5 min".into(), "2.50 h".into()));
-        assert_eq!(Unit::Time.show_around(9000.0, 360.0), "0.10");
+    }
+
+    #[test]
+    fn numbers_below_each_other_are_in_one_unit() {
+        let all =
+            summarise(&[run("fifo", 1, 9000.0), run("las", 1, 4000.0), run("srtf", 1, 1200.0), run("sia", 1, 2.0)]);
+        let reading = COLUMNS[0].reading(&all);
+        let shown: Vec<String> = all.iter().map(|one| reading.show(COLUMNS[0].value(one).unwrap())).collect();
+        assert_eq!(shown, ["2.50 h", "1.11 h", "0.33 h", "0.001 h"], "the last would read as nothing");
+        assert_eq!(reading.bare(360.0), "0.10");
+        assert_eq!((reading.show(0.0), reading.show(0.1)), ("0.00 h".into(), "0.00 h".into()));
     }
 
     #[test]

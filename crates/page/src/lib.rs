@@ -20,7 +20,7 @@ use crate::data::Data;
 use crate::frame::{Frame, add};
 use crate::text::html as escape;
 
-pub use comparison::{Best, COLUMNS, Column, Unit, verdict};
+pub use comparison::{Best, COLUMNS, Column, Reading, Unit, verdict};
 pub use interval::half_width;
 pub use plot::RunPlot;
 pub use tables::{data_dictionary, jobs_csv, jobs_csv_header, runs_csv, series_csv, series_csv_header};
@@ -149,13 +149,17 @@ impl Page<'_> {
 }
 
 fn cell(column: &Column, summary: &Summary, all: &[Summary]) -> String {
-    let Some(number) = summary.number(column.headline) else { return "<td>–</td>".into() };
-    let Some(mean) = number.mean else { return "<td>–</td>".into() };
-    let shown = column.unit.show(mean).replace(' ', "\u{a0}");
+    let title = escape(column.title);
+    let number = summary.number(column.headline);
+    let Some((number, mean)) = number.and_then(|number| Some((number, number.mean?))) else {
+        return format!("<td data-title=\"{title}\">–</td>");
+    };
+    let reading = column.reading(all);
+    let shown = reading.show(mean).replace(' ', "\u{a0}");
     let shown = if column.is_best(summary, all) { format!("<strong>{shown}</strong>") } else { shown };
-    let around = half_width(number).map(|half| column.unit.show_around(mean, half));
+    let around = half_width(number).map(|half| reading.bare(half));
     let around = around.map(|half| format!(" <span class=\"ci\">±\u{a0}{half}</span>")).unwrap_or_default();
-    format!("<td>{shown}{around}</td>")
+    format!("<td data-title=\"{title}\">{shown}{around}</td>")
 }
 
 fn trouble(run: &RunReport) -> Option<String> {
