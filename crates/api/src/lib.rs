@@ -29,7 +29,7 @@ pub use progress::{
 pub use quantity::Quantity;
 pub use spec::{
     ArrayRange, BatchRequest, Built, CheckpointRequest, CommandLine, Format, GpuCount, JobRequest, LimitsRequest,
-    ResourcesRequest, RetryRequest, Scene, UlimitsRequest, WorkersRequest, changes_direction, read,
+    ResourcesRequest, RetryRequest, Scene, UlimitsRequest, Umask, WorkersRequest, changes_direction, read,
 };
 pub use time::{rfc3339, unix_millis};
 pub use view::{

@@ -9,6 +9,7 @@ mod command;
 mod gpus;
 mod moment;
 mod parse;
+mod umask;
 mod workers;
 
 use std::collections::BTreeMap;
@@ -26,6 +27,7 @@ pub use check::changes_direction;
 pub use command::CommandLine;
 pub use gpus::GpuCount;
 pub use parse::{Format, read};
+pub use umask::Umask;
 pub use workers::WorkersRequest;
 
 /// A job to be run. Only the command is required.
@@ -42,6 +44,9 @@ pub struct JobRequest {
     pub workdir: Option<String>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
+    /// Which rights its new files do not get; as the service was started if nothing is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub umask: Option<Umask>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
     /// The queue it waits in; the root if nothing is said.
@@ -193,6 +198,7 @@ impl JobRequest {
             command: CommandLine::Words(command.into_iter().map(Into::into).collect()),
             workdir: None,
             env: BTreeMap::new(),
+            umask: None,
             labels: BTreeMap::new(),
             queue: None,
             priority: 0,

@@ -218,6 +218,7 @@ mod tests {
             command: vec!["true".into()],
             workdir: "/".into(),
             env: program_env.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect(),
+            umask: None,
             account,
             limits: Limits::default(),
             notice: Span::ZERO,

@@ -62,7 +62,7 @@ pub use log_pieces::{LogPiece, log_pieces};
 pub use machine::{AcceleratorDraft, Machine};
 pub use old_checkpoints::OldCheckpoints;
 pub use origin::{KnownJob, Origin, Seen, set_aside_foreign};
-pub use private::{PRIVATE_DIR, PRIVATE_FILE, keep_files_private, make_dir, passage, tighten};
+pub use private::{PRIVATE_DIR, PRIVATE_FILE, keep_files_private, make_dir, passage, tighten, umask_at_start};
 pub use process::boot_id;
 pub use settled::{Settled, SettledRun};
 pub use stopwatch::since_boot;
@@ -101,6 +101,9 @@ pub struct Program {
     pub command: Vec<String>,
     pub workdir: PathBuf,
     pub env: BTreeMap<String, String>,
+    /// Of its own files; none is the one that the service was started with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub umask: Option<u32>,
     /// Whom to run as; none is whoever the service runs as.
     pub account: Option<Account>,
     pub limits: Limits,

@@ -24,7 +24,7 @@ use crate::lost::{end_if_lost, end_if_never_held, is_supervised};
 use crate::news::{self, Listener};
 use crate::origin::claim_checkpoints;
 use crate::ports::Ports;
-use crate::private::{PRIVATE_FILE, started_with};
+use crate::private::{PRIVATE_FILE, umask_at_start};
 use crate::progress::Progress;
 use crate::roster::{FIRST_GANG, Member, Roster, Wish};
 use crate::run_dir::{RunDir, SUPERVISOR_LOG, StopNote, make_checkpoint_dir, make_places, remove_ghosts};
@@ -156,7 +156,7 @@ impl Local {
             workdir: order.program.workdir.clone(),
             account: order.program.account.clone(),
             limits: order.program.limits,
-            umask: started_with(),
+            umask: order.program.umask.unwrap_or_else(umask_at_start),
             notice: order.program.notice,
             start_within: order.start_within,
             enforcement: self.enforcement.clone(),

@@ -60,6 +60,7 @@ fn order() -> LaunchOrder {
         command: vec!["true".into()],
         workdir: "/".into(),
         env: BTreeMap::new(),
+        umask: None,
         account: None,
         limits: Limits::default(),
         notice: Span::ZERO,

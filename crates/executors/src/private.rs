@@ -22,14 +22,15 @@ const USUAL_UMASK: u32 = 0o022;
 /// The umask this process was started with.
 static STARTED_WITH: OnceLock<u32> = OnceLock::new();
 
-/// From now on every file this process makes is private. Jobs still get the umask the process was started with.
+/// From now on every file this process makes is private. A job that does not name its umask still gets the
+/// one the process was started with.
 pub fn keep_files_private() {
-    started_with();
+    umask_at_start();
     umask(Mode::from_raw_mode(0o077));
 }
 
-/// The umask of a job: the one the service was started with.
-pub(crate) fn started_with() -> u32 {
+/// The umask this process was started with.
+pub fn umask_at_start() -> u32 {
     *STARTED_WITH.get_or_init(|| {
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
         umask_in(&status).unwrap_or(USUAL_UMASK)

@@ -78,6 +78,7 @@ impl Submission {
             command: request.command.argv(),
             workdir: request.workdir.as_ref().map_or(home, PathBuf::from),
             env: request.env.clone(),
+            umask: request.umask.map(api::Umask::bits),
             account,
             limits: Limits {
                 address_space: None,

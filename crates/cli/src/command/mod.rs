@@ -2,6 +2,7 @@ pub(crate) mod audit;
 pub(crate) mod bench;
 pub(crate) mod config;
 pub(crate) mod demo;
+mod export;
 pub(crate) mod gc;
 pub(crate) mod jobs;
 pub(crate) mod journal;

@@ -1,15 +1,17 @@
 //! `moira submit`: hand a job over and go on.
 
+use std::ffi::OsString;
 use std::io::Read;
 use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context, anyhow};
 use api::{
-    ArrayRange, BatchRequest, CommandLine, Duration, Format, GpuCount, JobId, JobRequest, Problem, Quantity,
+    ArrayRange, BatchRequest, CommandLine, Duration, Format, GpuCount, JobId, JobRequest, Problem, Quantity, Umask,
     WorkersRequest,
 };
 use clap::Args;
 
+use super::export::{self, Export};
 use super::service::{self, Shape};
 use crate::failure::Failure;
 use crate::render;
@@ -69,7 +71,12 @@ pub(crate) struct JobOptions {
     /// Start it again after so many failures; preemptions never count [default: 0]
     #[arg(long, value_name = "N")]
     retries: Option<u32>,
-    /// A variable for the job: NAME=VALUE, or NAME for the value it has here; nothing else is passed on
+    /// Which of the variables here the job gets: ALL, NONE, or names like PATH,HF_HOME,WANDB_*; never MOIRA_*,
+    /// torchrun's and CUDA_VISIBLE_DEVICES [default: PATH, VIRTUAL_ENV, CONDA_*, LD_LIBRARY_PATH, PYTHONPATH, LANG, LC_*,
+    /// TZ]
+    #[arg(long, value_name = "ALL|NONE|LIST")]
+    export: Option<Export>,
+    /// A further variable for the job: NAME=VALUE, or NAME for the value it has here
     #[arg(long, value_name = "NAME[=VALUE]")]
     env: Vec<String>,
     /// Let it wait until `moira release`
@@ -114,7 +121,21 @@ fn is_no_answer(error: &api::Error, in_doubt: bool) -> bool {
 impl JobOptions {
     /// The job that file and options make together, examined.
     pub(crate) fn request(&self) -> Result<JobRequest, Failure> {
+        self.request_from(std::env::vars_os())
+    }
+
+    /// The same, by a caller with this environment.
+    fn request_from(&self, environment: impl Iterator<Item = (OsString, OsString)>) -> Result<JobRequest, Failure> {
         let mut job = self.written()?;
+        let exported = export::exported(self.export.as_ref(), environment).map_err(Failure::usage)?;
+        if !exported.left_out.is_empty() {
+            service::tell(&format!("not passed on, since it is no plain text: {}", exported.left_out.join(", ")));
+        }
+        for (name, value) in exported.variables {
+            // What the file says was said for this job.
+            job.env.entry(name).or_insert(value);
+        }
+        job.umask.get_or_insert(Umask::new(executors::umask_at_start()));
         self.overwrite(&mut job)?;
         let workdir = job.workdir.as_deref().map_or(Path::new("."), Path::new);
         job.workdir = Some(absolute(workdir)?);
@@ -283,15 +304,28 @@ mod tests {
         let job = options(&format!("--file {} --name y --env B=2", file.display())).request().unwrap();
         assert_eq!((job.name.as_deref(), job.priority), (Some("y"), 3));
         assert_eq!(job.workers, WorkersRequest::exactly(2));
-        assert_eq!(job.env.len(), 2);
+        assert_eq!((job.env["A"].as_str(), job.env["B"].as_str()), ("1", "2"));
     }
 
     #[test]
-    fn a_job_runs_where_it_was_submitted_and_inherits_nothing() {
+    fn a_job_runs_where_it_was_submitted_with_the_callers_umask() {
         let job = options("true").request().unwrap();
         let here = std::env::current_dir().unwrap();
         assert_eq!(job.workdir.as_deref(), here.to_str());
-        assert!(job.env.is_empty());
+        assert_eq!(job.umask, Some(Umask::new(executors::umask_at_start())));
+    }
+
+    #[test]
+    fn what_is_said_for_the_job_counts_more_than_the_callers_environment() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("job.yaml");
+        std::fs::write(&file, "command: a\numask: '0077'\nenv: {PATH: /file, TZ: file}\n").unwrap();
+        let line = format!("--file {} --env TZ=option", file.display());
+        let here = [("PATH", "/here"), ("TZ", "here"), ("LANG", "C")].map(|(name, value)| (name.into(), value.into()));
+        let job = options(&line).request_from(here.into_iter()).unwrap();
+        let found: Vec<String> = job.env.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        assert_eq!(found, ["LANG=C", "PATH=/file", "TZ=option"]);
+        assert_eq!(job.umask, Some(Umask::new(0o077)));
     }
 
     #[test]

@@ -32,7 +32,7 @@ fn another_user_can_open_nothing_of_the_service_and_a_job_all_that_is_its_own() 
     service.until_it(&id, "heard", |job| job["progress"]["steps"] == 3);
     assert_eq!(openable_by_nobody(&service), Vec::<PathBuf>::new());
     let made = fs::metadata(shared.path().join("by-job")).unwrap();
-    assert_eq!((made.uid(), made.mode() & 0o777), (NOBODY, 0o666), "a job has the umask the service was started with");
+    assert_eq!((made.uid(), made.mode() & 0o777), (NOBODY, 0o664), "a job has the umask of its caller");
 
     // What a version before this one left open is closed at the next start.
     service.kill();
@@ -142,8 +142,9 @@ fn submit_as_nobody(service: &Service, script: &str) -> String {
     let folder = shared_folder();
     let copy = folder.path().join("moira");
     fs::copy(binary(), &copy).unwrap();
-    let mut command = as_nobody(&copy);
-    command.args(["submit", "-o", "json", "--", "sh", "-c", script]);
+    let mut command = as_nobody(Path::new("/bin/sh"));
+    command.args(["-c", "umask 002; exec \"$0\" \"$@\""]).arg(&copy);
+    command.args(["submit", "-o", "json", "--", "sh", "-c", script]).env("PATH", "/usr/bin:/bin");
     command.env("MOIRA_DATA_DIR", service.data_dir()).env_remove("MOIRA_SERVER");
     let submitted: serde_json::Value = serde_json::from_slice(&succeeded(command).stdout).unwrap();
     submitted["id"].as_str().expect("an id is a string").to_string()

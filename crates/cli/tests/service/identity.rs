@@ -16,6 +16,7 @@ use server::access::ENDPOINTS;
 use tempfile::TempDir;
 
 use crate::http::{self, Answer};
+use crate::processes;
 use crate::service::{FOUR_DEVICES, PATIENCE, Service, binary, eventually, say};
 
 /// Two users that every machine has, neither of them root: `daemon` and `nobody`.
@@ -348,6 +349,47 @@ fn no_secret_of_one_user_reaches_another() {
     );
     assert_eq!((&summary["summary"], &summary["gpus"]), (&json!(true), &json!(1.0)));
     assert!(summary["submitted_at"].is_string());
+}
+
+#[test]
+fn nothing_of_a_jobs_environment_reaches_a_process_of_root() {
+    if !is_root() {
+        return;
+    }
+    let shared = Shared::start(FOUR_DEVICES);
+    let hostile = shared.folder.path().join("hostile");
+    fs::create_dir(&hostile).unwrap();
+    fs::set_permissions(&hostile, fs::Permissions::from_mode(0o1777)).unwrap();
+    let ran = hostile.join("ran");
+    // Each program that somebody might look up says whose process found it here.
+    for name in ["sh", "moira", "id", "nvidia-smi", "env", "sleep"] {
+        let (real, path) = (format!("/bin/{name}"), hostile.join(name));
+        let text = format!("#!/bin/sh\necho \"{name} by $(/usr/bin/id -u)\" >> {}\nexec {real} \"$@\"\n", ran.display());
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let path = format!("{}:/usr/bin:/bin", hostile.display());
+    let library = hostile.join("library.so").display().to_string();
+    let mut command = Command::new(shared.folder.path().join("moira"));
+    command.args(["submit", "-o", "json", "--export=ALL", "--env", &format!("LD_PRELOAD={library}")]);
+    command.args(["--", "sh", "-c", "sleep 600"]).uid(ANN).gid(ANN).current_dir("/").stdin(Stdio::null());
+    command.env_clear().env("MOIRA_DATA_DIR", shared.service.data_dir()).env("HOME", "/nonexistent");
+    command.env("PATH", &path).env("LD_LIBRARY_PATH", &hostile).env("HOSTILE", "yes");
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", text(&output));
+    eventually("the job runs", || fs::read_to_string(&ran).is_ok_and(|ran| ran.contains("sleep by ")));
+    let supervisors = processes::supervisors(shared.service.data_dir());
+    assert_eq!(supervisors.len(), 1);
+    for name in ["HOSTILE", "LD_PRELOAD", "LD_LIBRARY_PATH"] {
+        assert_eq!(supervisors[0].variable(name), std::env::var(name).ok().as_deref(), "{name}");
+    }
+    assert!(!supervisors[0].variable("PATH").unwrap_or_default().contains("hostile"));
+    // The loader complains about the library in every process that has it in its environment.
+    let said = fs::read_to_string(shared.service.data_dir().join("runs/0.1/supervisor.log")).unwrap();
+    assert_eq!(said, "");
+    shared.service.json(&["cancel", "-o", "json", "0"]);
+    shared.service.until("0", "cancelled");
+    assert_eq!(fs::read_to_string(&ran).unwrap(), "sh by 1\nsleep by 1\n");
 }
 
 /// Everything that is sent within two seconds.

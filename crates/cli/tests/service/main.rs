@@ -6,6 +6,7 @@ mod browser;
 mod checkpoints;
 mod crash;
 mod disk;
+mod environment;
 mod faults;
 mod files;
 mod gc;

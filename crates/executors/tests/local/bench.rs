@@ -155,6 +155,7 @@ pub(crate) fn program(script: &str) -> Program {
         command: vec!["sh".into(), "-c".into(), script.into()],
         workdir: "/tmp".into(),
         env: BTreeMap::new(),
+        umask: None,
         account: None,
         limits: Limits::default(),
         notice: Span::ZERO,

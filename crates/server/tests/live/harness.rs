@@ -48,6 +48,7 @@ pub(crate) fn program() -> Program {
         command: vec!["train".into()],
         workdir: "/".into(),
         env: BTreeMap::new(),
+        umask: None,
         account: None,
         limits: Limits::default(),
         notice: Span::ZERO,
