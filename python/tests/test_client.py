@@ -7,7 +7,9 @@ import datetime
 import json
 import os
 import pickle
+import shlex
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -33,6 +35,7 @@ def test_a_text_is_for_the_shell_and_a_list_is_not() -> None:
 def test_options_go_where_the_api_wants_them() -> None:
     options = {"gpus": "a100:2", "workers": "1..4", "batch": (64, 1024), "after": [7, "8_1"], "retries": 3}
     options.update(max_runtime="1h", cpus=2, env={"A": "b"}, checkpoint={"notice": "5s"}, workdir=Path("/w"))
+    options.update(umask="0027")
     assert job_request(["true"], options, {}) == {
         "command": ["true"],
         "resources": {"gpus": "a100:2", "cpus": 2},
@@ -44,6 +47,7 @@ def test_options_go_where_the_api_wants_them() -> None:
         "env": {"A": "b"},
         "checkpoint": {"notice": "5s"},
         "workdir": "/w",
+        "umask": "0027",
     }
 
 
@@ -59,6 +63,30 @@ def test_a_job_runs_here_and_in_the_queue_of_the_environment() -> None:
     assert (made["workdir"], made["queue"]) == (os.getcwd(), "research")
     assert job_request("true", {"queue": None}, {"MOIRA_QUEUE": "research"})["queue"] == "research"
     assert job_request("true", {"queue": "vision"}, {"MOIRA_QUEUE": "research"})["queue"] == "vision"
+
+
+def test_a_job_has_what_an_activated_environment_needs_and_what_export_says() -> None:
+    shell = dict.fromkeys(("PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "LC_ALL", "WANDB_KEY", "RANK", "MOIRA_JOB_ID"), "v")
+
+    def names(**options: object) -> str:
+        return " ".join(sorted(job_request("true", options, {**shell, "OMP_NUM_THREADS": "7"}).get("env", {})))
+
+    assert names() == "CONDA_PREFIX LC_ALL PATH VIRTUAL_ENV"
+    assert names(export="NONE") == ""
+    assert names(export="WANDB_*,PATH") == names(export=["WANDB_*", "PATH"]) == "PATH WANDB_KEY"
+    assert names(export="ALL") == "CONDA_PREFIX LC_ALL PATH VIRTUAL_ENV WANDB_KEY"
+    assert job_request("true", {"env": {"PATH": "/mine"}}, shell)["env"]["PATH"] == "/mine"
+    refusals = {"HF_HOME": "has no value here", "RANK": "is set for each worker", "A=b": "expected ALL, NONE"}
+    for wrong, why in refusals.items():
+        with pytest.raises(ValueError, match=why):
+            job_request("true", {"export": wrong}, shell)
+
+
+def test_a_job_has_the_umask_of_its_caller() -> None:
+    script = "import sys; from moira._request import job_request; print(job_request('true', {}, {})['umask'])"
+    command = f"umask 0031; exec {shlex.quote(sys.executable)} -c {shlex.quote(script)}"
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    assert subprocess.check_output(["sh", "-c", command], env=environ, text=True).strip() == "0031"
 
 
 @pytest.mark.parametrize("value", ["many", "1..2..3", (1, 2, 3), (), 1.5])
@@ -85,7 +113,11 @@ def test_a_job_is_read_from_a_file(tmp_path: Path) -> None:
     (tmp_path / "job.json").write_text(json.dumps(said))
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(said).replace("'2026-11-20T09:00:00Z'", "2026-11-20T09:00:00Z"))
     for name in ("job.json", "job.yaml"):
-        assert job_request(tmp_path / name, {"workdir": "/w"}, {}) == {**said, "workdir": "/w"}
+        assert job_request(tmp_path / name, {"workdir": "/w", "umask": "0027"}, {}) == {
+            **said,
+            "workdir": "/w",
+            "umask": "0027",
+        }
 
 
 def test_a_file_that_is_no_job_is_named(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import importlib
 import json
 import os
 from pathlib import Path
-from typing import Any, Iterable, Mapping, Sequence, TypedDict, Union
+from typing import Any, Iterable, Mapping, Optional, Sequence, TypedDict, Union
 
 from moira._errors import MoiraError
 
@@ -50,8 +50,14 @@ class JobOptions(TypedDict, total=False):
     array: str
     #: How often it may fail and is started again.
     retries: int
-    #: Variables; nothing else is passed on.
+    #: Which variables of this process the job gets: ``"ALL"``, ``"NONE"``, or names like ``["PATH", "WANDB_*"]``. If
+    #: nothing is said: ``PATH``, ``VIRTUAL_ENV``, ``CONDA_*``, ``LD_LIBRARY_PATH``, ``PYTHONPATH``, ``LANG``, ``LC_*``
+    #: and ``TZ``. Never ``MOIRA_*``, torchrun's and ``CUDA_VISIBLE_DEVICES``.
+    export: Union[str, Sequence[str]]
+    #: Further variables, which count more.
     env: Mapping[str, str]
+    #: Which rights its new files do not get, in octal digits like ``"0027"``; as of this process if nothing is said.
+    umask: str
     labels: Mapping[str, str]
     #: ``grace``, ``notice``, ``every``, ``cost``, ``restart_cost``.
     checkpoint: Mapping[str, Union[int, float, str]]
@@ -82,11 +88,79 @@ def job_request(job: JobLike, options: Mapping[str, Any], environ: Mapping[str, 
     """The object that the service takes. It is the service that examines it."""
     request = _written(job)
     for name, value in options.items():
-        _set(request, name, value)
+        if name != "export":
+            _set(request, name, value)
+    if exported := exported_variables(options.get("export"), environ):
+        request["env"] = {**exported, **(request.get("env") or {})}
+    if "umask" not in request and (umask := _umask()) is not None:
+        request["umask"] = umask
     if "queue" not in request and environ.get("MOIRA_QUEUE"):
         request["queue"] = environ["MOIRA_QUEUE"]
     request["workdir"] = os.path.abspath(request.get("workdir") or os.curdir)
     return request
+
+
+#: What a job gets of the caller's environment if nothing is said.
+_USUAL = ("PATH", "VIRTUAL_ENV", "CONDA_*", "LD_LIBRARY_PATH", "PYTHONPATH", "LANG", "LC_*", "TZ")
+
+#: What Moira and torchrun tell each worker, and what a job that submits another has from them itself.
+_NEVER = (
+    *("MOIRA_*", "PET_*", "TORCHELASTIC_*", "MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK"),
+    *("LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_NAME", "ROLE_RANK", "ROLE_WORLD_SIZE"),
+    "CUDA_VISIBLE_DEVICES",
+)
+
+
+def exported_variables(export: Union[str, Sequence[str], None], environ: Mapping[str, str]) -> dict[str, str]:
+    """What of this environment a job gets. A name that is asked for must have a value."""
+    never: Sequence[str] = _NEVER
+    if export is None:
+        wanted: Sequence[str] = _USUAL
+    elif export == "ALL":
+        # In a job this was set for the cores of that job's worker.
+        wanted, never = ("*",), (*_NEVER, *(("OMP_NUM_THREADS",) if "MOIRA_JOB_ID" in environ else ()))
+    elif export == "NONE":
+        wanted = ()
+    else:
+        wanted = [name.strip() for name in export.split(",")] if isinstance(export, str) else list(export)
+        for name in wanted:
+            if not _is_name(name[:-1] if name.endswith("*") else name) or name in ("ALL", "NONE"):
+                raise ValueError(f"export: expected ALL, NONE, or names like PATH and WANDB_*, found {name!r}")
+            if _is_among(name, _NEVER):
+                raise ValueError(f"export: {name} is set for each worker, and not passed on")
+            if not name.endswith("*") and name not in environ:
+                raise ValueError(f"export: {name} has no value here")
+    return {
+        name: value
+        for name, value in environ.items()
+        if _is_name(name) and _is_text(value) and _is_among(name, wanted) and not _is_among(name, never)
+    }
+
+
+def _is_among(name: str, patterns: Sequence[str]) -> bool:
+    return any(name.startswith(it[:-1]) if it.endswith("*") else name == it for it in patterns)
+
+
+def _is_name(name: str) -> bool:
+    return name.isascii() and name.isidentifier()
+
+
+def _is_text(value: str) -> bool:
+    """Whether it can be sent: bytes that are no UTF-8 cannot."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _umask() -> Optional[str]:
+    """The umask of this process, without changing it for a moment as ``os.umask`` would; none where it is not told."""
+    try:
+        status = Path("/proc/self/status").read_text(encoding="utf-8")
+    except OSError:
+        return None
+    return next((line.split()[1] for line in status.splitlines() if line.startswith("Umask:")), None)
 
 
 def encode(request: Mapping[str, Any]) -> bytes:

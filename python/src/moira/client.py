@@ -80,8 +80,9 @@ class Client:
 
         ``job`` is a text for the shell, a list of a program and its arguments, a whole request as the API takes it, or
         the path of a file that holds one (a ``pathlib.Path``, since a text is a command). What the options say (see
-        ``JobOptions``) counts more. The job runs in the present folder unless ``workdir`` says otherwise, and of this
-        process's environment it sees only what ``env`` passes on.
+        ``JobOptions``) counts more. The job runs in the present folder unless ``workdir`` says otherwise. Of this
+        process's environment it has what ``export`` says, by default what an activated environment needs, and what
+        ``env`` adds.
 
         The same ``key`` with the same job is one job, however often it is submitted; without one, a fresh key makes
         sure that asking again after a lost answer makes no second job.
