@@ -97,6 +97,10 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    // Twice for every run, which has no use for anything else of this program.
+    if let Some(supervise) = command::serve::Supervise::of_words(std::env::args_os().skip(1)) {
+        return supervise.run();
+    }
     let json = wants_json(std::env::args());
     let outcome = match Cli::try_parse() {
         Ok(cli) => run(cli.command),

@@ -161,6 +161,25 @@ async fn until_dead(service: &Service) {
 }
 
 impl Supervise {
+    /// The words as the service and a supervisor write them; none if they are others, which the usual way says clearly.
+    pub(crate) fn of_words(words: impl Iterator<Item = OsString>) -> Option<Supervise> {
+        let mut words = words.peekable();
+        words.next_if(|word| word == "supervise")?;
+        let number = |text: &OsString| text.to_str()?.strip_prefix("--open-files=")?.parse().ok();
+        let open_files = words.peek().and_then(number);
+        if open_files.is_some() {
+            words.next();
+        }
+        let directory = PathBuf::from(words.next()?);
+        let worker = match words.next() {
+            None => None,
+            Some(word) if word == "--worker" => Some(words.next()?.to_str()?.parse().ok()?),
+            Some(_) => return None,
+        };
+        let is_whole = words.next().is_none() && directory.is_absolute();
+        is_whole.then_some(Supervise { directory, worker, open_files })
+    }
+
     pub(crate) fn run(self) -> ExitCode {
         if let Some(count) = self.open_files {
             limit_open_files(count);
@@ -188,5 +207,33 @@ fn limit_open_files(count: u64) {
     let limit = Rlimit { current: Some(count), ..getrlimit(Resource::Nofile) };
     if let Err(error) = setrlimit(Resource::Nofile, limit) {
         tracing::warn!(%error, count, "the number of open files could not be limited");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_words_of_a_supervisor_and_a_worker_are_read_without_the_rest_of_the_command_line() {
+        let read = |line: &str| {
+            let read = Supervise::of_words(line.split(' ').map(OsString::from))?;
+            Some((read.directory.display().to_string(), read.worker, read.open_files))
+        };
+        assert_eq!(read("supervise /d/runs/7.1"), Some(("/d/runs/7.1".into(), None, None)));
+        assert_eq!(
+            read("supervise --open-files=1024 /d/runs/7.1 --worker 3"),
+            Some(("/d/runs/7.1".into(), Some(3), Some(1024)))
+        );
+        for other in [
+            "submit /d",
+            "supervise",
+            "supervise --help",
+            "supervise runs/7.1",
+            "supervise /d --worker x",
+            "supervise /d more",
+        ] {
+            assert_eq!(read(other), None, "{other}");
+        }
     }
 }
