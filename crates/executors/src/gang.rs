@@ -11,6 +11,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use cluster::Span;
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process, kill_process_group, wait};
 
 use crate::assignment::{Assignment, WorkerAssignment};
@@ -467,7 +468,7 @@ impl<'a> Gang<'a> {
             groups: &groups,
         };
         let reap = || while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {};
-        while !kin.sweep(SWEEP_PATIENCE, reap) {
+        while is_anyone_left(&groups) && !kin.sweep(SWEEP_PATIENCE, reap) {
             tracing::warn!(run = %self.assignment.run, "some process cannot be killed yet");
         }
         reap();
@@ -478,6 +479,18 @@ impl<'a> Gang<'a> {
         self.ending.exits = self.roster.members.iter().map(|it| self.exit_of_member(it.member)).collect();
         self.ending.failed_first = self.first_failure.and_then(|member| self.roster.rank_of(member));
         self.ending
+    }
+}
+
+/// Whether a process of the run is left. Whatever its processes leave behind becomes a child of this supervisor: as long as
+/// it has none, no other process of the machine need be looked at.
+fn is_anyone_left(groups: &[Group]) -> bool {
+    loop {
+        match wait(WaitOptions::NOHANG) {
+            Ok(Some(_)) => {}
+            Err(Errno::CHILD) => return groups.iter().any(|group| !group.members().is_empty()),
+            Ok(None) | Err(_) => return true,
+        }
     }
 }
 

@@ -298,7 +298,7 @@ impl Local {
         make_checkpoint_dir(&checkpoints, account)?;
         dir.make(account)?;
         if let Some(origin) = &order.origin {
-            dir.write_owner(origin)?;
+            dir.note_owner(origin)?;
         }
         dir.write_token(&secret, account)?;
         if let Some(tuning) = order.tuning {
@@ -343,7 +343,7 @@ impl Executor for Local {
     fn launch(&mut self, order: &LaunchOrder) -> Result<(), ExecutorError> {
         let run = order.run;
         let dir = RunDir::of(&self.data_dir, run);
-        if RunDir::settled(&self.data_dir, run).exists() || dir.has_ended() || dir.supervisor()?.is_some() {
+        if RunDir::settled(&self.data_dir, run).exists() || dir.has_ended() || dir.is_held_or_was()? {
             return Ok(());
         }
         if dir.assignment()?.is_none() {
@@ -365,7 +365,7 @@ impl Executor for Local {
             tracing::warn!(%run, %error, "a stop cannot be written down: its supervisor is told by a signal");
             return if self.terminate(run, &dir)? { Ok(()) } else { Err(error) };
         }
-        if dir.supervisor()?.is_none() {
+        if !dir.is_held_or_was()? {
             // It was never started, or is just starting. Either way it will find the note, and start no worker.
             return self.start_supervisor(run, &dir);
         }

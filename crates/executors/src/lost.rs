@@ -24,6 +24,8 @@ pub(crate) fn is_supervised(dir: &RunDir) -> Result<bool, ExecutorError> {
 pub(crate) fn is_lost(dir: &RunDir) -> Result<bool, ExecutorError> {
     match dir.supervisor() {
         Err(ExecutorError::Malformed { .. }) => Ok(!dir.has_ended()),
+        // Just now somebody may be about to say that it holds the run: whoever ends it asks for the lock first.
+        Ok(None) => Ok(dir.was_held() && !dir.has_ended()),
         note => Ok(note?.is_some() && !is_supervised(dir)? && !dir.has_ended()),
     }
 }
@@ -37,12 +39,15 @@ pub(crate) fn end_if_lost(dir: &RunDir, seen: &[Identity]) -> Result<bool, Execu
     if end_if_damaged(dir)? {
         return Ok(true);
     }
-    let Some(note) = dir.supervisor()? else { return Ok(false) };
+    if !dir.is_held_or_was()? {
+        return Ok(false);
+    }
     let Some(_lock) = dir.try_lock()? else { return Ok(false) };
     // It may have written down the end between our looking for it and its going.
     let Some(assignment) = dir.assignment()?.filter(|_| !dir.has_ended()) else { return Ok(false) };
     let groups = groups_of(dir, &assignment)?;
-    let of_this_boot = note.boot == boot_id();
+    // Where a power cut took the note of who held it, its processes are looked for all the same.
+    let of_this_boot = dir.supervisor().ok().flatten().is_none_or(|note| note.boot == boot_id());
     if of_this_boot {
         let (owner, marks, leaders) = (assignment.owner(), [assignment.mark()], dir.workers()?);
         let kin = Kin { supervisor: None, owner, marks: &marks, leaders: &leaders, seen, groups: &groups };
@@ -81,7 +86,7 @@ pub(crate) fn end_if_never_held(dir: &RunDir, trouble: &str) -> Result<bool, Exe
         return Ok(false);
     }
     let Some(_lock) = dir.try_lock()? else { return Ok(false) };
-    if dir.supervisor()?.is_some() || dir.has_ended() {
+    if dir.is_held_or_was()? || dir.has_ended() {
         return Ok(false);
     }
     dir.write_ending_if_there(&Ending { trouble: Some(trouble.into()), ..Ending::default() })

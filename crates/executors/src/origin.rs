@@ -4,6 +4,7 @@
 //! The note lies where the job cannot write: in the run's own directory, and for checkpoints, whose directory is the
 //! job's, beside it.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,7 +19,7 @@ use crate::ExecutorError;
 use crate::checkpoints::Checkpoints;
 use crate::lost::end_if_lost;
 use crate::process::boot_id;
-use crate::run_dir::{RunDir, run_named, write_durably};
+use crate::run_dir::{RunDir, run_named, write_durably, write_loosely};
 
 /// Where a run comes from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -110,10 +111,12 @@ pub fn set_aside_foreign(
     known: impl Fn(ClaimId) -> Option<KnownJob>,
 ) -> Result<Vec<PathBuf>, ExecutorError> {
     let mut moved = Vec::new();
+    // Before a run is launched its job's checkpoints are claimed.
+    let mut claimed = BTreeSet::new();
     for (run, dir) in RunDir::all(data_dir)? {
         let is_known = |job: &KnownJob| run.attempt <= job.launches;
         match (dir.owner(), known(run.claim).filter(is_known)) {
-            (Some(note), Some(job)) if note == job.origin => {}
+            (Some(note), Some(job)) if note == job.origin => drop(claimed.insert(run.claim)),
             (None, Some(job)) if adopt => dir.write_owner(&job.origin)?,
             (Some(note), _) if note.data_dir != identity => moved.push(set_aside(dir.path(), "foreign")?),
             (None, _) if !adopt => moved.push(set_aside(dir.path(), "foreign")?),
@@ -133,12 +136,14 @@ pub fn set_aside_foreign(
             .is_some_and(|job| run.attempt > job.launches || note.as_ref().is_some_and(|note| *note != job.origin));
         if is_foreign || is_other {
             moved.push(set_aside(dir.path(), if is_foreign { "foreign" } else { "lost" })?);
+        } else if note.is_some() {
+            claimed.insert(run.claim);
         }
     }
     for name in names_in(checkpoints.dir())? {
         let Some(job) = name.parse().ok().map(ClaimId).and_then(&known) else { continue };
         let dir = checkpoints.of(job.origin.job);
-        if adopt && owner_of(&dir).is_none() {
+        if (adopt || claimed.contains(&job.origin.job)) && owner_of(&dir).is_none() {
             write_durably(&note_beside(&dir), &job.origin)?;
         }
         moved.extend(set_aside_unless_of(&dir, &job.origin)?);
@@ -146,13 +151,17 @@ pub fn set_aside_foreign(
     Ok(moved)
 }
 
-/// Makes sure that a job's checkpoint directory is its own before it is used: one of another job is moved aside.
+/// Makes sure that a job's checkpoint directory is its own before it is used: one of another job is moved aside. A note
+/// that a power cut takes is written again at the next start, for the run that is launched then says it too; only what
+/// was moved aside must not come back under a run that looks as if it were its own.
 pub(crate) fn claim_checkpoints(dir: &Path, origin: &Origin) -> Result<(), ExecutorError> {
-    if let Some(aside) = set_aside_unless_of(dir, origin)? {
+    let aside = set_aside_unless_of(dir, origin)?;
+    if let Some(aside) = &aside {
         tracing::warn!(job = %origin.job, to = %aside.display(), "checkpoints of another job were moved aside");
     }
     match owner_of(dir) {
         Some(_) => Ok(()),
+        None if aside.is_none() => write_loosely(&note_beside(dir), origin),
         None => write_durably(&note_beside(dir), origin),
     }
 }

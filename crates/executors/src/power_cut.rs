@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
@@ -17,8 +17,8 @@ use crate::process::{Identity, boot_id};
 use crate::roster::Outcome;
 use crate::run_dir::{RunDir, SupervisorNote};
 use crate::{
-    AcceleratorDraft, Checkpoints, CpuLimit, Ending, Executor, Exit, LaunchOrder, Limits, Local, Machine, Program,
-    ResizeOrder, Sighting, Stage, Usage, WorkerPlace,
+    AcceleratorDraft, Checkpoints, CpuLimit, Ending, Executor, Exit, KnownJob, LaunchOrder, Limits, Local, Machine,
+    Origin, Program, ResizeOrder, Sighting, Stage, Usage, WorkerPlace, set_aside_foreign,
 };
 
 const RUN: Run = Run { claim: ClaimId(7), attempt: 1 };
@@ -75,9 +75,13 @@ fn order() -> LaunchOrder {
         start_within: Span::from_secs(600),
         restarts: 0,
         tuning: Some(Tuning { local: 8, accumulations: 1 }),
-        origin: None,
+        origin: Some(origin()),
         limit: None,
     }
+}
+
+fn origin() -> Origin {
+    Origin { data_dir: "here".into(), job: RUN.claim, submitted: Time::from_secs(5) }
 }
 
 fn ending() -> Ending {
@@ -101,6 +105,7 @@ fn life(data_dir: &Path) -> (Vec<(usize, Done)>, Vec<Step>) {
         // It is sent signals, and may die of them.
         let mut stand_in = Command::new("sleep").arg("60").spawn().unwrap();
         let identity = Identity::of(stand_in.id() as i32).unwrap();
+        dir.mark_held().unwrap();
         dir.write_supervisor(&SupervisorNote { identity, boot: boot_id(), token }).unwrap();
         now(Done::Held);
         dir.write_workers(&[identity]).unwrap();
@@ -151,6 +156,7 @@ fn check(cut: usize, done: Option<Done>, left: Remains) {
     let case = format!("cut after step {cut} (last done: {done:?}), {}", left.how);
     let root = tempfile::tempdir().unwrap();
     left.lay_out(root.path()).unwrap();
+    check_belongings(&case, done, root.path());
     let mut local = executor(root.path());
     let seen = local.survey().unwrap_or_else(|error| panic!("{case}: {error}"));
     assert!(seen.len() <= 1 && seen.iter().all(|seen| seen.run == RUN), "{case}: {seen:?}");
@@ -184,6 +190,23 @@ fn check(cut: usize, done: Option<Done>, left: Remains) {
             local.stop(RUN, Span::ZERO).unwrap_or_else(|error| panic!("{case}: {error}"));
         }
     }
+}
+
+/// What was launched is known for its job's own at the start: neither the run nor what it has saved is moved aside.
+fn check_belongings(case: &str, done: Option<Done>, data_dir: &Path) {
+    let checkpoints = checkpoints(data_dir);
+    let saved = checkpoints.of(RUN.claim).join("state");
+    if done >= Some(Done::Launched) {
+        fs::create_dir_all(&saved).unwrap();
+    }
+    if !data_dir.join("runs").exists() {
+        return;
+    }
+    let known = |job| (job == RUN.claim).then(|| KnownJob { origin: origin(), launches: 1 });
+    let moved = set_aside_foreign(data_dir, &checkpoints, "here", false, known);
+    let moved = moved.unwrap_or_else(|error| panic!("{case}: {error}"));
+    assert_eq!(moved, Vec::<PathBuf>::new(), "{case}");
+    assert!(done < Some(Done::Launched) || saved.exists(), "{case}");
 }
 
 #[test]

@@ -4,7 +4,10 @@
 //! | file | written by | after a power cut |
 //! |---|---|---|
 //! | `run.json`, `wish.json` | service | whole; if one is not, the run is over (see `damaged`) |
-//! | `supervisor.json`, `gang.json`, `outcome.json` | supervisor | likewise |
+//! | `gang.json`, `outcome.json` | supervisor | likewise |
+//! | `supervisor.json` | supervisor | may be torn or absent: `lock` says that there was one |
+//! | `lock` | supervisor | says whether a supervisor has held the run; that is one byte, written in place |
+//! | `owner.json` | service | may be torn or absent: `run.json` says it too |
 //! | `exit.json` | supervisor, or service for a lost run | whole; if it is not, it counts as absent |
 //! | `stop.json` | service | likewise |
 //! | `workers.json`, `usage.json`, `started` | supervisor | may be torn or absent, which counts as absent |
@@ -35,6 +38,10 @@ use crate::{Account, Ending, ExecutorError, Origin, Usage};
 /// worker; one that does not fit is written when there is room.
 const SPARES: usize = 4;
 const SPARE_BYTES: usize = 4096;
+
+/// What `lock` holds once a supervisor has held the run, and before.
+const HELD: &[u8] = b"1";
+const NOT_HELD: &[u8] = b"0";
 
 #[derive(Debug, Clone)]
 pub(crate) struct RunDir {
@@ -170,7 +177,10 @@ impl RunDir {
         disk::create(&progress, 0o600).map_err(ExecutorError::file("make", &progress))?;
         own(&progress, account)?;
         let lock = self.file("lock");
-        disk::create(&lock, 0o600).map_err(ExecutorError::file("make", &lock))?;
+        // The room for the mark is taken now: later the disk may be full.
+        disk::open_in_place(&lock, 0o600)
+            .and_then(|file| disk::write_at(&file, &lock, NOT_HELD, 0))
+            .map_err(ExecutorError::file("make", &lock))?;
         // The supervisor, the start, a stop and the end can be told however full the disk is by then.
         disk::set_aside(&self.path, SPARES, SPARE_BYTES).map_err(ExecutorError::file("set room aside in", &self.path))
     }
@@ -208,13 +218,20 @@ impl RunDir {
         }
     }
 
-    /// Which data directory and submission it belongs to. A note that cannot be understood is as good as none.
+    /// Which data directory and submission it belongs to: by its note or, where that is torn or absent, by its order.
     pub(crate) fn owner(&self) -> Option<Origin> {
-        read(&self.file("owner.json")).ok().flatten()
+        let noted = read(&self.file("owner.json")).ok().flatten();
+        noted.or_else(|| self.assignment().ok().flatten()?.order.origin)
     }
 
+    /// For a run whose order does not say it.
     pub(crate) fn write_owner(&self, origin: &Origin) -> Result<(), ExecutorError> {
         write_durably(&self.file("owner.json"), origin)
+    }
+
+    /// For a run whose order says it too.
+    pub(crate) fn note_owner(&self, origin: &Origin) -> Result<(), ExecutorError> {
+        write_loosely(&self.file("owner.json"), origin)
     }
 
     /// Secrets may be in the environment: nobody else reads this file.
@@ -224,7 +241,6 @@ impl RunDir {
 
     /// The lock every supervisor holds as long as it lives; none if another has it.
     pub(crate) fn try_lock(&self) -> Result<Option<File>, ExecutorError> {
-        // This file says nothing and may be lost.
         let path = self.file("lock");
         let open = OpenOptions::new().create(true).append(true).mode(0o600).open(&path);
         let file = open.map_err(ExecutorError::file("open", &path))?;
@@ -239,8 +255,29 @@ impl RunDir {
         read(&self.file("supervisor.json"))
     }
 
+    /// After [`RunDir::mark_held`].
     pub(crate) fn write_supervisor(&self, note: &SupervisorNote) -> Result<(), ExecutorError> {
-        replace(&self.file("supervisor.json"), note, As::PRIVATE.essential())
+        replace(&self.file("supervisor.json"), note, As::PRIVATE.loose().essential())
+    }
+
+    /// Makes sure that nobody else ever begins the run, whatever happens to the machine from now on.
+    pub(crate) fn mark_held(&self) -> Result<(), ExecutorError> {
+        let path = self.file("lock");
+        let marked = disk::open_in_place(&path, 0o600).and_then(|file| {
+            disk::write_at(&file, &path, HELD, 0)?;
+            disk::sync(&file, &path)
+        });
+        marked.map_err(ExecutorError::file("write", &path))
+    }
+
+    /// Whether a supervisor has ever held the run, as far as its mark tells: earlier versions made none.
+    pub(crate) fn was_held(&self) -> bool {
+        fs::read(self.file("lock")).is_ok_and(|mark| mark == HELD)
+    }
+
+    /// Whether a supervisor holds the run or has ever held it.
+    pub(crate) fn is_held_or_was(&self) -> Result<bool, ExecutorError> {
+        Ok(self.was_held() || self.supervisor()?.is_some())
     }
 
     /// The leaders of the workers' sessions.
@@ -249,7 +286,7 @@ impl RunDir {
     }
 
     pub(crate) fn write_workers(&self, workers: &[Identity]) -> Result<(), ExecutorError> {
-        write(&self.file("workers.json"), &workers)
+        write_loosely(&self.file("workers.json"), &workers)
     }
 
     pub(crate) fn has_started(&self) -> bool {
@@ -299,7 +336,7 @@ impl RunDir {
     }
 
     pub(crate) fn write_usage(&self, usage: &Usage, ran: Span) -> Result<(), ExecutorError> {
-        write(&self.file("usage.json"), &SignOfLife { usage: *usage, ran: Some(ran) })
+        write_loosely(&self.file("usage.json"), &SignOfLife { usage: *usage, ran: Some(ran) })
     }
 
     /// What the job reports.
@@ -313,7 +350,7 @@ impl RunDir {
     }
 
     pub(crate) fn write_bookmark(&self, upto: u64) -> Result<(), ExecutorError> {
-        write(&self.bookmark(), &upto)
+        write_loosely(&self.bookmark(), &upto)
     }
 
     pub(crate) fn stop_note(&self) -> Result<Option<StopNote>, ExecutorError> {
@@ -449,7 +486,7 @@ fn read_if_whole<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, Executor
     }
 }
 
-fn write<T: Serialize>(path: &Path, value: &T) -> Result<(), ExecutorError> {
+pub(crate) fn write_loosely<T: Serialize>(path: &Path, value: &T) -> Result<(), ExecutorError> {
     replace(path, value, As::PRIVATE.loose())
 }
 

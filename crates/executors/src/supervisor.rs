@@ -27,7 +27,7 @@ pub fn supervise(run_dir: &Path) -> Result<(), ExecutorError> {
         return Ok(());
     }
     let Some(_lock) = dir.try_lock()? else { return Ok(()) };
-    if dir.has_ended() || dir.supervisor()?.is_some() {
+    if dir.has_ended() || dir.is_held_or_was()? {
         return Ok(());
     }
     let Some(assignment) = dir.assignment()? else { return Ok(()) };
@@ -53,11 +53,7 @@ pub fn supervise(run_dir: &Path) -> Result<(), ExecutorError> {
 fn introduce(dir: &RunDir, note: &SupervisorNote, assignment: &Assignment, bell: &Bell) -> Option<Ending> {
     let up_by = Instant::now() + gang::duration(assignment.start_within);
     loop {
-        let error = dir.write_supervisor(note).err()?;
-        // The note may be in place all the same: only that it survives a power cut is not sure then.
-        if dir.supervisor().is_ok_and(|there| there.as_ref() == Some(note)) {
-            return None;
-        }
+        let error = dir.mark_held().and_then(|()| dir.write_supervisor(note)).err()?;
         tracing::error!(%error, "cannot write down who holds a run; trying again");
         let told_to_stop = bell.was_terminated() || dir.stop_note().is_ok_and(|note| note.is_some());
         if told_to_stop || Instant::now() >= up_by {

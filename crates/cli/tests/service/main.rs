@@ -4,6 +4,7 @@
 mod api;
 mod browser;
 mod checkpoints;
+mod cost;
 mod crash;
 mod disk;
 mod environment;

@@ -300,7 +300,7 @@ fn an_order_whose_service_crashed_before_the_supervisor_can_be_stopped() {
     let mut bench = Bench::new();
     bench.run(&gang("true", 1));
     bench.crash();
-    for file in ["supervisor.json", "exit.json", "started"] {
+    for file in ["supervisor.json", "lock", "exit.json", "started"] {
         fs::remove_file(bench.file(file)).unwrap();
     }
     bench.restart();
