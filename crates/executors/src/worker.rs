@@ -2,7 +2,8 @@
 //! becomes the worker. Until then its standard input is a pipe to the supervisor: that it closes says that the worker is
 //! up, and a message in it says why it is not.
 
-use std::fs::{self, File};
+use std::ffi::CString;
+use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
@@ -10,6 +11,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use nix::unistd::getgrouplist;
 use rustix::fs::Mode;
 use rustix::process::{
     Gid, Resource, Rlimit, Signal, Uid, getppid, getrlimit, set_parent_process_death_signal, setrlimit, setsid, umask,
@@ -20,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use crate::assignment::{Assignment, WorkerAssignment};
 use crate::descriptors::close_inherited;
 use crate::gang::group_of;
-use crate::run_dir::RunDir;
+use crate::run_dir::{RunDir, SupervisorNote};
 use crate::{Account, ExecutorError, Limits};
 
 /// The shell's codes for a command that is not there, and for one that cannot be run.
@@ -38,9 +40,13 @@ pub(crate) struct StartFailure {
 pub fn become_worker(run_dir: &Path, member: u32) -> ExitCode {
     close_inherited();
     let launched = SystemTime::now();
+    let orders = orders(run_dir, member);
+    // Where users are looked up may be left open, and is not the job's to read.
+    close_inherited();
     let status = rustix::io::fcntl_dupfd_cloexec(io::stdin().as_fd(), 3).map(File::from);
-    let failure = prepare(run_dir, member)
-        .map_or_else(|failure| failure, |(assignment, worker)| run(&assignment, &worker, launched));
+    let prepared = orders.and_then(|orders| prepare(&orders).map(|()| orders));
+    let failure = prepared
+        .map_or_else(|failure| failure, |Orders { assignment, worker, .. }| run(&assignment, &worker, launched));
     let told = status
         .map_err(io::Error::from)
         .and_then(|mut status| status.write_all(&serde_json::to_vec(&failure).map_err(io::Error::other)?));
@@ -56,9 +62,17 @@ impl StartFailure {
     }
 }
 
-/// All but the command itself, in an order in which each step may still be taken.
-fn prepare(run_dir: &Path, member: u32) -> Result<(Assignment, WorkerAssignment), StartFailure> {
-    setsid().map_err(|error| StartFailure::new("cannot begin a session", error))?;
+/// What this worker is to become.
+struct Orders {
+    assignment: Assignment,
+    supervisor: SupervisorNote,
+    member: u32,
+    worker: WorkerAssignment,
+    /// All groups of its account.
+    groups: Vec<Gid>,
+}
+
+fn orders(run_dir: &Path, member: u32) -> Result<Orders, StartFailure> {
     let dir = RunDir::at(run_dir);
     let unreadable = |error: ExecutorError| StartFailure { code: CANNOT_RUN, reason: error.to_string() };
     let missing =
@@ -67,12 +81,21 @@ fn prepare(run_dir: &Path, member: u32) -> Result<(Assignment, WorkerAssignment)
     let supervisor = dir.supervisor().map_err(unreadable)?.ok_or_else(|| missing("supervisor.json"))?;
     let worker =
         find(&dir, &assignment, member).map_err(unreadable)?.ok_or_else(|| missing(&format!("worker {member}")))?;
-    let join = group_of(&assignment, member, &worker).join();
+    let other = assignment.account.as_ref().filter(|account| !is_already(account));
+    let groups = other.map_or_else(|| Ok(Vec::new()), groups_of)?;
+    Ok(Orders { assignment, supervisor, member, worker, groups })
+}
+
+/// All but the command itself, in an order in which each step may still be taken.
+fn prepare(orders: &Orders) -> Result<(), StartFailure> {
+    let Orders { assignment, supervisor, member, worker, groups } = orders;
+    setsid().map_err(|error| StartFailure::new("cannot begin a session", error))?;
+    let join = group_of(assignment, *member, worker).join();
     join.map_err(|error| StartFailure::new("cannot enter its control group", error))?;
     limit(assignment.limits)?;
     umask(Mode::from_raw_mode(assignment.umask));
     if let Some(account) = &assignment.account {
-        become_account(account)?;
+        become_account(account, groups)?;
     }
     // Only now: a change of account takes the signal back.
     set_parent_process_death_signal(Some(Signal::KILL))
@@ -82,8 +105,7 @@ fn prepare(run_dir: &Path, member: u32) -> Result<(Assignment, WorkerAssignment)
     }
     let workdir = &assignment.workdir;
     std::env::set_current_dir(workdir)
-        .map_err(|error| StartFailure::new(&format!("cannot enter `{}`", workdir.display()), error))?;
-    Ok((assignment, worker))
+        .map_err(|error| StartFailure::new(&format!("cannot enter `{}`", workdir.display()), error))
 }
 
 /// A member of the gang that was launched, or one that a resize calls for.
@@ -126,29 +148,30 @@ fn limit_one(resource: Resource, name: &str, limit: Option<u64>) -> Result<(), S
         .map_err(|error| StartFailure::new(&format!("cannot limit {name} to {limit}"), error))
 }
 
-/// This process has one thread, so what is set for the thread is set for the process.
-fn become_account(account: &Account) -> Result<(), StartFailure> {
-    let uid = Uid::from_raw(account.uid);
-    let gid = Gid::from_raw(account.gid);
-    if rustix::process::geteuid() == uid && rustix::process::getegid() == gid {
+fn is_already(account: &Account) -> bool {
+    rustix::process::geteuid().as_raw() == account.uid && rustix::process::getegid().as_raw() == account.gid
+}
+
+/// The thread that becomes the user's command is this one, so what is set for it is set for the command.
+fn become_account(account: &Account, groups: &[Gid]) -> Result<(), StartFailure> {
+    if is_already(account) {
         return Ok(());
     }
-    let mut groups = vec![gid];
-    groups.extend(further_groups(&account.name, &fs::read_to_string("/etc/group").unwrap_or_default()));
-    set_thread_groups(&groups)
+    let (uid, gid) = (Uid::from_raw(account.uid), Gid::from_raw(account.gid));
+    set_thread_groups(groups)
         .and_then(|()| set_thread_res_gid(gid, gid, gid))
         .and_then(|()| set_thread_res_uid(uid, uid, uid))
         .map_err(|error| StartFailure::new(&format!("cannot become user `{}`", account.name), error))
 }
 
-/// The groups that name the user, such as those that may open the GPUs.
-fn further_groups(user: &str, groups: &str) -> Vec<Gid> {
-    let of_line = |line: &str| {
-        let fields: Vec<&str> = line.split(':').collect();
-        let names = fields.get(3)?.split(',').any(|member| member == user);
-        fields.get(2)?.parse().ok().filter(|_| names).map(Gid::from_raw)
-    };
-    groups.lines().filter_map(of_line).collect()
+/// All groups of the user as the system knows them, from files or a directory of the network: such as those that may open
+/// the GPUs.
+fn groups_of(account: &Account) -> Result<Vec<Gid>, StartFailure> {
+    let unknown =
+        |error: io::Error| StartFailure::new(&format!("cannot find the groups of user `{}`", account.name), error);
+    let name = CString::new(account.name.as_str()).map_err(|error| unknown(error.into()))?;
+    let groups = getgrouplist(&name, account.gid.into()).map_err(|error| unknown(error.into()))?;
+    Ok(groups.into_iter().map(|gid| Gid::from_raw(gid.as_raw())).collect())
 }
 
 /// The words of the operating system without the number behind them.
@@ -162,10 +185,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_user_has_the_groups_that_name_it() {
-        let groups = "root:x:0:\nvideo:x:44:ada,bob\nrender:x:105:bob\nbad line\n";
-        assert_eq!(further_groups("ada", groups), [Gid::from_raw(44)]);
-        assert_eq!(further_groups("bob", groups).len(), 2);
+    fn a_user_has_its_own_group_and_those_that_the_system_names() {
+        let daemon = Account { uid: 1, gid: 1, name: "daemon".into(), home: "/".into() };
+        assert!(groups_of(&daemon).unwrap().contains(&Gid::from_raw(1)));
+        let unnamed = Account { name: "da\0emon".into(), ..daemon };
+        assert!(groups_of(&unnamed).unwrap_err().reason.starts_with("cannot find the groups of user"));
     }
 
     #[test]

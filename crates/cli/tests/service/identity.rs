@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use server::access::ENDPOINTS;
 use tempfile::TempDir;
 
+use crate::faults::pass_over;
 use crate::http::{self, Answer};
 use crate::processes;
 use crate::service::{FOUR_DEVICES, PATIENCE, Service, binary, eventually, say};
@@ -32,6 +33,12 @@ struct Shared {
 
 impl Shared {
     fn start(config: &str) -> Shared {
+        let mut shared = Shared::prepare(config);
+        shared.service.rise();
+        shared
+    }
+
+    fn prepare(config: &str) -> Shared {
         let folder = tempfile::Builder::new().prefix("moira-").tempdir().unwrap();
         let open = |path: &PathBuf, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
         open(&folder.path().to_path_buf(), 0o755);
@@ -43,8 +50,7 @@ impl Shared {
         fs::copy(binary(), &copy).unwrap();
         open(&copy, 0o755);
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let mut service = Service::at(data_dir, &format!("listen = [\"127.0.0.1:{port}\"]\n{config}"));
-        service.rise();
+        let service = Service::at(data_dir, &format!("listen = [\"127.0.0.1:{port}\"]\n{config}"));
         Shared { service, port, folder }
     }
 
@@ -364,7 +370,8 @@ fn nothing_of_a_jobs_environment_reaches_a_process_of_root() {
     // Each program that somebody might look up says whose process found it here.
     for name in ["sh", "moira", "id", "nvidia-smi", "env", "sleep"] {
         let (real, path) = (format!("/bin/{name}"), hostile.join(name));
-        let text = format!("#!/bin/sh\necho \"{name} by $(/usr/bin/id -u)\" >> {}\nexec {real} \"$@\"\n", ran.display());
+        let text =
+            format!("#!/bin/sh\necho \"{name} by $(/usr/bin/id -u)\" >> {}\nexec {real} \"$@\"\n", ran.display());
         fs::write(&path, text).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     }
@@ -390,6 +397,32 @@ fn nothing_of_a_jobs_environment_reaches_a_process_of_root() {
     shared.service.json(&["cancel", "-o", "json", "0"]);
     shared.service.until("0", "cancelled");
     assert_eq!(fs::read_to_string(&ran).unwrap(), "sh by 1\nsleep by 1\n");
+}
+
+#[test]
+fn a_job_has_the_groups_that_the_system_gives_its_user() {
+    if !is_root() {
+        return;
+    }
+    if !Command::new("unshare").args(["--mount", "true"]).status().is_ok_and(|status| status.success()) {
+        return pass_over("a service cannot have mounts of its own here");
+    }
+    let mut shared = Shared::prepare(FOUR_DEVICES);
+    // The system reads this file and lets a name in another encoding be.
+    let groups = shared.folder.path().join("group");
+    fs::write(&groups, b"root:x:0:\ndaemon:x:1:\ncaf\xe9:x:4242:\nrender:x:777:daemon,nobody\nvideo:x:778:nobody\n")
+        .unwrap();
+    let wrapper = shared.folder.path().join("serve-with-groups");
+    let (groups, binary) = (groups.display(), binary().display());
+    let inner = format!("mount --bind {groups} /etc/group && exec {binary} \"$@\"");
+    fs::write(&wrapper, format!("#!/bin/sh\nexec unshare --mount sh -c '{inner}' serve \"$@\"\n")).unwrap();
+    fs::set_permissions(&wrapper, fs::Permissions::from_mode(0o755)).unwrap();
+    shared.service.use_program(&wrapper);
+    shared.service.rise();
+    let job = shared.json_as(ANN, &["submit", "-o", "json", "--", "id", "-G"]);
+    let job = job["id"].as_str().unwrap();
+    shared.service.until(job, "succeeded");
+    assert_eq!(String::from_utf8_lossy(&shared.moira_as(ANN, &["logs", job]).stdout), "1 777\n");
 }
 
 /// Everything that is sent within two seconds.
