@@ -109,13 +109,15 @@ fn torchrun(order: &LaunchOrder, rank: usize, port: u16) -> Variables {
     ])
 }
 
-/// All devices of the run on the worker's node, in order of local rank: scripts choose theirs by `LOCAL_RANK`.
+/// All devices of the run on the worker's node, in order of local rank: scripts choose theirs by `LOCAL_RANK`. Of MIG
+/// instances only the worker's own, since a process can use no more than the first it is shown.
 fn devices(order: &LaunchOrder, place: &WorkerPlace, machine: &Machine) -> Variables {
     let mut seen = BTreeSet::new();
+    let are_instances = place.devices.iter().any(|&device| machine.is_instance(place.node, device));
     let on_node: Vec<u8> = order
         .workers
         .iter()
-        .filter(|worker| worker.node == place.node)
+        .filter(|worker| if are_instances { *worker == place } else { worker.node == place.node })
         .flat_map(|worker| worker.devices.iter().copied())
         .filter(|device| seen.insert(*device))
         .collect();
@@ -196,6 +198,7 @@ mod tests {
     use cluster::{Bytes, Run, Span};
 
     use super::*;
+    use crate::nvidia::Gpu;
     use crate::{AcceleratorDraft, Account, Limits, Program};
 
     fn place(node: u32, role: u16, devices: &[u8]) -> WorkerPlace {
@@ -214,28 +217,7 @@ mod tests {
     fn of_account(account: Option<Account>, part: Part, program_env: &[(&str, &str)]) -> Variables {
         let kind = |kind: &str, cores| AcceleratorDraft { cores, ..AcceleratorDraft::of(kind, 2) };
         let machine = Machine::of(&[kind("a100", 1.5), kind("t4", 1.0)]).unwrap();
-        let program = Program {
-            command: vec!["true".into()],
-            workdir: "/".into(),
-            env: program_env.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect(),
-            umask: None,
-            account,
-            limits: Limits::default(),
-            notice: Span::ZERO,
-            job_name: "bert".into(),
-            queue: "nlp".into(),
-        };
-        let order = LaunchOrder {
-            run: Run { claim: ClaimId(7), attempt: 2 },
-            program: Arc::new(program),
-            workers: vec![place(0, 0, &[1]), place(0, 0, &[0]), place(1, 0, &[0]), place(1, 1, &[])],
-            env: variables([("FROM_SERVICE", "yes".into())]),
-            start_within: Span::from_secs(10),
-            restarts: 3,
-            tuning: None,
-            origin: None,
-            limit: None,
-        };
+        let order = order(account, program_env);
         let service = variables([
             ("PATH", "/bin".into()),
             ("HOME", "/root".into()),
@@ -250,6 +232,31 @@ mod tests {
             part,
             Surroundings { machine: &machine, data_dir, checkpoints, token: "t", port: 4000, service: &service },
         )
+    }
+
+    fn order(account: Option<Account>, program_env: &[(&str, &str)]) -> LaunchOrder {
+        let program = Program {
+            command: vec!["true".into()],
+            workdir: "/".into(),
+            env: program_env.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect(),
+            umask: None,
+            account,
+            limits: Limits::default(),
+            notice: Span::ZERO,
+            job_name: "bert".into(),
+            queue: "nlp".into(),
+        };
+        LaunchOrder {
+            run: Run { claim: ClaimId(7), attempt: 2 },
+            program: Arc::new(program),
+            workers: vec![place(0, 0, &[1]), place(0, 0, &[0]), place(1, 0, &[0]), place(1, 1, &[])],
+            env: variables([("FROM_SERVICE", "yes".into())]),
+            start_within: Span::from_secs(10),
+            restarts: 3,
+            tuning: None,
+            origin: None,
+            limit: None,
+        }
     }
 
     fn shown(all: &Variables, names: &[&str]) -> String {
@@ -269,6 +276,32 @@ mod tests {
         let joins = of_part(Part { rank: 2, member: 7, gang: 3 }, &[("MOIRA_MEMBER", "0")]);
         assert_eq!(shown(&joins, &names), "2 7 3 1 /data/runs/7.2/resize.json /data/runs/7.2/gang");
         assert_eq!(shown(&of_worker(2, &[]), &names[..4]), "2 2 1 -");
+    }
+
+    #[test]
+    fn a_worker_on_a_mig_instance_sees_its_own_and_no_other() {
+        let gpu = |kind: &str, uuid: &str, is_instance| Gpu {
+            kind: kind.into(),
+            uuid: uuid.into(),
+            memory_gb: 5.0,
+            is_instance,
+        };
+        let part = |uuid| gpu("a100-mig-1g-5gb", uuid, true);
+        let machine = Machine::of_gpus(vec![
+            part("MIG-a"),
+            part("MIG-b"),
+            gpu("h100", "GPU-1", false),
+            gpu("h100", "GPU-2", false),
+        ]);
+        let workers = vec![place(0, 0, &[1]), place(0, 0, &[0]), place(1, 0, &[1]), place(1, 0, &[0])];
+        let order = LaunchOrder { workers, ..order(None, &[]) };
+        let seen = |rank: usize| {
+            shown(&devices(&order, &order.workers[rank], &machine), &["MOIRA_DEVICES", "CUDA_VISIBLE_DEVICES"])
+        };
+        assert_eq!(
+            [seen(0), seen(1), seen(2), seen(3)],
+            ["a100-mig-1g-5gb:1 MIG-b", "a100-mig-1g-5gb:0 MIG-a", "h100:1 GPU-2,GPU-1", "h100:0 GPU-2,GPU-1"]
+        );
     }
 
     #[test]

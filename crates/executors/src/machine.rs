@@ -50,11 +50,11 @@ struct MachineNode {
 #[derive(Debug, Clone, PartialEq)]
 enum Device {
     /// So many cores of processor time.
-    Virtual {
-        cores: f64,
-    },
+    Virtual { cores: f64 },
     Nvidia {
         uuid: String,
+        /// A MIG instance: a process can use one of them only.
+        is_instance: bool,
     },
 }
 
@@ -99,9 +99,10 @@ impl Machine {
     /// What the machine really has: NVIDIA GPUs if their driver is there, else its cores, each as a device of kind `cpu`.
     pub fn find() -> Machine {
         let gpus = nvidia::find();
-        if gpus.is_empty() {
-            return Machine::of_cores();
-        }
+        if gpus.is_empty() { Machine::of_cores() } else { Machine::of_gpus(gpus) }
+    }
+
+    pub(crate) fn of_gpus(gpus: Vec<nvidia::Gpu>) -> Machine {
         let mut by_kind: BTreeMap<String, Vec<nvidia::Gpu>> = BTreeMap::new();
         for gpu in gpus {
             by_kind.entry(gpu.kind.clone()).or_default().push(gpu);
@@ -111,9 +112,10 @@ impl Machine {
             .iter()
             .map(|(kind, gpus)| KindDraft { memory_gb: gpus[0].memory_gb, ..KindDraft::well_known(kind) });
         let nodes = by_kind.iter().map(|(kind, gpus)| MachineNode {
-            name: if by_kind.len() == 1 { "local".into() } else { format!("local-{kind}") },
+            // A GPU that is cut up, or otherwise than before, makes other nodes: no node changes its kind.
+            name: if by_kind.len() == 1 && !gpus[0].is_instance { "local".into() } else { format!("local-{kind}") },
             kind: Some(kind.clone()),
-            devices: gpus.iter().map(|gpu| Device::Nvidia { uuid: gpu.uuid.clone() }).collect(),
+            devices: gpus.iter().map(device_of).collect(),
             cores: cores() / parts,
             memory_gb: memory_gb() / parts,
         });
@@ -162,9 +164,14 @@ impl Machine {
     /// How the driver calls a device; virtual ones it does not know.
     pub(crate) fn uuid(&self, node: NodeId, device: u8) -> Option<&str> {
         match self.device(node, device)? {
-            Device::Nvidia { uuid } => Some(uuid),
+            Device::Nvidia { uuid, .. } => Some(uuid),
             Device::Virtual { .. } => None,
         }
+    }
+
+    /// Whether it is a MIG instance.
+    pub(crate) fn is_instance(&self, node: NodeId, device: u8) -> bool {
+        matches!(self.device(node, device), Some(Device::Nvidia { is_instance: true, .. }))
     }
 
     /// What the driver calls its devices, all of them.
@@ -172,7 +179,7 @@ impl Machine {
         let devices = self.nodes.iter().flat_map(|node| &node.devices);
         devices
             .filter_map(|device| match device {
-                Device::Nvidia { uuid } => Some(uuid.as_str()),
+                Device::Nvidia { uuid, .. } => Some(uuid.as_str()),
                 Device::Virtual { .. } => None,
             })
             .collect()
@@ -250,6 +257,10 @@ impl Machine {
     }
 }
 
+fn device_of(gpu: &nvidia::Gpu) -> Device {
+    Device::Nvidia { uuid: gpu.uuid.clone(), is_instance: gpu.is_instance }
+}
+
 fn one() -> f64 {
     1.0
 }
@@ -278,6 +289,32 @@ mod tests {
 
     fn fault(drafts: &[AcceleratorDraft]) -> String {
         Machine::of(drafts).expect_err("the drafts are faulty").to_string()
+    }
+
+    #[test]
+    fn mig_instances_are_nodes_of_their_own_kinds_with_their_own_memory() {
+        let gpu = |kind: &str, memory_gb, is_instance| nvidia::Gpu {
+            kind: kind.into(),
+            uuid: kind.into(),
+            memory_gb,
+            is_instance,
+        };
+        let shown = |gpus| {
+            let draft = Machine::of_gpus(gpus).cluster_draft();
+            let memory = |name: &str| draft.kinds.iter().find(|kind| kind.name == name).unwrap().memory_gb;
+            let line = |node: &NodeDraft| {
+                let kind = node.kind.clone().unwrap();
+                format!("{} {} x {} GiB", node.name, node.gpus, memory(&kind))
+            };
+            draft.nodes.iter().map(line).collect::<Vec<_>>()
+        };
+        let part = || gpu("a100-mig-1g-5gb", 4.75, true);
+        assert_eq!(shown(vec![gpu("a100", 40.0, false)]), ["local 1 x 40 GiB"]);
+        assert_eq!(shown(vec![part(), part()]), ["local-a100-mig-1g-5gb 2 x 4.75 GiB"]);
+        assert_eq!(
+            shown(vec![part(), gpu("a100", 40.0, false), gpu("a100-mig-3g-20gb", 19.5, true)]),
+            ["local-a100 1 x 40 GiB", "local-a100-mig-1g-5gb 1 x 4.75 GiB", "local-a100-mig-3g-20gb 1 x 19.5 GiB"]
+        );
     }
 
     #[test]

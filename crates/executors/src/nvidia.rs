@@ -1,15 +1,27 @@
 //! NVIDIA GPUs by NVML, which is loaded at run time: a machine without the driver has none, and that is no error.
 
 use cluster::KindDraft;
-use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
+use nvml_wrapper::{Device, Nvml};
 
-/// One device as the driver shows it.
+/// As the driver says that MIG is switched on.
+const NVML_DEVICE_MIG_ENABLE: u32 = 1;
+
+/// One device that jobs can have: a whole GPU, or a MIG instance of one.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Gpu {
     pub(crate) kind: String,
     pub(crate) uuid: String,
     pub(crate) memory_gb: f64,
+    pub(crate) is_instance: bool,
+}
+
+/// What the driver says of a GPU or of a MIG instance.
+#[derive(Debug, Clone, PartialEq)]
+struct Card {
+    product: String,
+    uuid: String,
+    memory_bytes: u64,
 }
 
 /// All devices, in the driver's order. One that cannot be read is left out, with a warning.
@@ -25,14 +37,31 @@ pub(crate) fn find() -> Vec<Gpu> {
         tracing::warn!(%error, "cannot count NVIDIA GPUs");
         0
     });
-    let gpu = |index| match describe(&nvml, index) {
-        Ok(gpu) => Some(gpu),
+    let gpus = |index| match nvml.device_by_index(index).and_then(|gpu| Ok((card(&gpu)?, instances(&gpu)?))) {
+        Ok((card, instances)) => offered(card, instances),
         Err(error) => {
             tracing::warn!(index, %error, "cannot read an NVIDIA GPU; it is not used");
-            None
+            Vec::new()
         }
     };
-    (0..count).filter_map(gpu).collect()
+    (0..count).flat_map(gpus).collect()
+}
+
+/// What of a GPU jobs can have: where MIG is switched on its instances, for then no program can use the GPU as a whole.
+fn offered(card: Card, instances: Option<Vec<Card>>) -> Vec<Gpu> {
+    let gpu = |card: Card, is_instance| {
+        let memory_gb = card.memory_bytes as f64 / f64::from(1 << 30);
+        Gpu { kind: kind_of(&card.product), uuid: card.uuid, memory_gb, is_instance }
+    };
+    match instances {
+        None => vec![gpu(card, false)],
+        Some(instances) => {
+            if instances.is_empty() {
+                tracing::warn!(uuid = card.uuid, "MIG is switched on and there is no instance: this GPU is not used");
+            }
+            instances.into_iter().map(|instance| gpu(instance, true)).collect()
+        }
+    }
 }
 
 /// Measures the devices of one run.
@@ -76,15 +105,42 @@ impl Meter {
     }
 }
 
-fn describe(nvml: &Nvml, index: u32) -> Result<Gpu, NvmlError> {
-    let device = nvml.device_by_index(index)?;
-    let memory_gb = device.memory_info()?.total as f64 / f64::from(1 << 30);
-    Ok(Gpu { kind: kind_of(&device.name()?), uuid: device.uuid()?, memory_gb })
+fn card(device: &Device<'_>) -> Result<Card, NvmlError> {
+    Ok(Card { product: device.name()?, uuid: device.uuid()?, memory_bytes: device.memory_info()?.total })
+}
+
+/// The MIG instances of a GPU; none if it is not cut up. The driver counts the places for them, not all of which are taken.
+fn instances(device: &Device<'_>) -> Result<Option<Vec<Card>>, NvmlError> {
+    let is_cut_up = match device.mig_mode() {
+        Ok(mode) => mode.current == NVML_DEVICE_MIG_ENABLE,
+        // Older GPUs, and drivers from before there was MIG.
+        Err(NvmlError::NotSupported | NvmlError::FailedToLoadSymbol(_)) => false,
+        Err(error) => return Err(error),
+    };
+    if !is_cut_up {
+        return Ok(None);
+    }
+    let mut found = Vec::new();
+    for place in 0..device.mig_device_count()? {
+        match device.mig_device_by_index(place) {
+            Ok(instance) => found.push(card(&instance)?),
+            Err(NvmlError::NotFound) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(Some(found))
 }
 
 /// The kind of a product: its model without maker, series and form factor. The memory size is part of it only where it
-/// is not the one that the model has anyway: `a100` has 40 GB, `a100-80gb` has more.
+/// is not the one that the model has anyway: `a100` has 40 GB, `a100-80gb` has more. A MIG instance is of a kind of its
+/// own, by its GPU and its profile: `a100-mig-1g-5gb`.
 fn kind_of(product: &str) -> String {
+    if let Some((whole, profile)) = product.split_once(" MIG ") {
+        let is_part = |letter: char| letter.is_ascii_alphanumeric();
+        let profile = profile.to_ascii_lowercase();
+        let parts: Vec<&str> = profile.split(|letter| !is_part(letter)).filter(|part| !part.is_empty()).collect();
+        return format!("{}-mig-{}", kind_of(whole), parts.join("-"));
+    }
     let mut model = String::new();
     let mut memory = None;
     let product = product.to_ascii_lowercase();
@@ -134,9 +190,33 @@ mod tests {
             ("Quadro RTX 6000", "rtx6000"),
             ("NVIDIA RTX 6000 Ada Generation", "rtx6000ada"),
             ("Graphics Device", "gpu"),
+            ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", "a100-mig-1g-5gb"),
+            ("NVIDIA A100-SXM4-80GB MIG 3g.40gb", "a100-80gb-mig-3g-40gb"),
+            ("NVIDIA H100 80GB HBM3 MIG 1g.10gb+me", "h100-mig-1g-10gb-me"),
         ];
         for (product, kind) in products {
             assert_eq!(kind_of(product), kind, "{product}");
         }
+    }
+
+    fn scripted(product: &str, uuid: &str, gib: u64) -> Card {
+        Card { product: product.into(), uuid: uuid.into(), memory_bytes: gib << 30 }
+    }
+
+    #[test]
+    fn of_a_gpu_that_is_cut_up_its_instances_are_offered_and_not_the_whole() {
+        let whole = || scripted("NVIDIA A100-SXM4-40GB", "GPU-1", 40);
+        let part =
+            |profile: &str, uuid: &str, gib| scripted(&format!("NVIDIA A100-SXM4-40GB MIG {profile}"), uuid, gib);
+        let shown = |gpus: Vec<Gpu>| -> Vec<String> {
+            gpus.iter().map(|gpu| format!("{} {} {} {}", gpu.kind, gpu.uuid, gpu.memory_gb, gpu.is_instance)).collect()
+        };
+        assert_eq!(shown(offered(whole(), None)), ["a100 GPU-1 40 false"]);
+        let parts = vec![part("3g.20gb", "MIG-a", 20), part("1g.5gb", "MIG-b", 5), part("1g.5gb", "MIG-c", 5)];
+        assert_eq!(
+            shown(offered(whole(), Some(parts))),
+            ["a100-mig-3g-20gb MIG-a 20 true", "a100-mig-1g-5gb MIG-b 5 true", "a100-mig-1g-5gb MIG-c 5 true"]
+        );
+        assert!(offered(whole(), Some(Vec::new())).is_empty());
     }
 }
