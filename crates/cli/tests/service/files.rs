@@ -97,7 +97,9 @@ fn a_job_that_misuses_its_progress_file_keeps_nobody_from_being_heard() {
     eventually("what was dropped is counted", || {
         count("moira_dropped_reports_total") > 10_000 && count("moira_unread_progress_bytes_total") > 1 << 30
     });
-    assert!(service.log().contains("reports were dropped") && service.log().contains("cannot be read"));
+    eventually("the log says so too", || {
+        service.log().contains("reports were dropped") && service.log().contains("cannot be read")
+    });
     // They end like any other.
     for job in service.get("/v1/jobs").body["jobs"].as_array().unwrap() {
         let id = job["id"].as_str().unwrap();
