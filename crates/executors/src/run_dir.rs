@@ -185,10 +185,9 @@ impl RunDir {
         disk::set_aside(&self.path, SPARES, SPARE_BYTES).map_err(ExecutorError::file("set room aside in", &self.path))
     }
 
-    /// Removes what a launch has made that did not come as far as `run.json`: nobody else knows of it.
+    /// Removes what a launch has made that failed: nobody else knows of it, also if only the last sync did not succeed.
     pub(crate) fn unmake(&self) {
-        if !self.has_assignment()
-            && let Err(error) = fs::remove_dir_all(&self.path)
+        if let Err(error) = fs::remove_dir_all(&self.path)
             && error.kind() != io::ErrorKind::NotFound
         {
             tracing::warn!(path = %self.path.display(), %error, "cannot remove what is left of a launch that failed");
