@@ -1,6 +1,7 @@
 //! What a job's workers wrote, as it is or as it comes.
 
 use std::io::SeekFrom;
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::{FieldFault, JobId, Problem};
@@ -9,11 +10,11 @@ use axum::extract::State;
 use axum::http::{HeaderName, header};
 use axum::response::{IntoResponse, Response};
 use cluster::{ClaimId, Run};
-use executors::{LogPiece, log_pieces};
+use executors::{LogBell, LogFollower, LogPiece, log_pieces};
 use serde::Deserialize;
 use tokio::fs::File;
 use tokio::io::{AsyncReadExt, AsyncSeekExt};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use utoipa::IntoParams;
 
@@ -23,8 +24,10 @@ use super::jobs::check_details;
 use super::peer::By;
 use crate::core::no_job;
 
-/// How often a log that is followed is looked at.
-const GLANCE: Duration = Duration::from_millis(150);
+/// How often a log that is followed is looked at where the machine does not say that it has changed.
+pub(super) const GLANCE: Duration = Duration::from_secs(1);
+/// How often where it does, in case it does not know of every change, as on a file system of another machine.
+pub(super) const RARE_GLANCE: Duration = Duration::from_secs(60);
 const CHUNK: usize = 64 << 10;
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -67,8 +70,9 @@ pub(crate) async fn logs(
     }
     let first = query.attempt.unwrap_or(latest.max(1));
     let (sender, receiver) = mpsc::channel(16);
-    let following = Following { door, claim, worker: query.worker.unwrap_or(0), sender };
-    let pieces = following.pieces(first).await;
+    let bell = door.log_bell.clone().filter(|_| query.follow.unwrap_or(false));
+    let following = Following::new(door, claim, query.worker.unwrap_or(0), sender, bell.as_ref());
+    let (pieces, _) = following.pieces(first).await;
     let beginning = Beginning::of(&pieces, &query);
     tokio::spawn(following.run(first, pieces, beginning.offset, query));
     let headers = [
@@ -134,47 +138,114 @@ impl Following {
         loop {
             // Asked before the files are read: what was written before the end is then seen.
             let (latest, over) = self.stage();
-            let Ok(reached) = self.send(self.pieces(attempt).await, position).await else { return };
+            let (pieces, is_told) = self.pieces(attempt).await;
+            let Ok(reached) = self.send(pieces, position).await else { return };
             if reached > position {
                 position = reached;
                 continue;
+/// A bell that rings for those who follow logs. Without one they look by themselves.
+pub(crate) fn hang_bell() -> Option<Arc<LogBell>> {
+    LogBell::hang()
+        .inspect_err(|error| tracing::warn!(%error, "changes of logs cannot be watched: followers look once a second"))
+        .ok()
+}
+
             }
             let passed = latest > attempt;
             if (passed && query.attempt.is_some()) || (over && !passed) {
                 return;
             }
+    /// Told when there may be more to read.
+    more: Arc<Notify>,
+    follower: Option<Arc<LogFollower>>,
             if passed {
                 (attempt, position) = (attempt + 1, 0);
-            } else if *self.door.leaving.borrow() {
+                continue;
+            }
+            let patience = if is_told { RARE_GLANCE } else { GLANCE };
+            if self.until_more(&mut versions, (latest, over), patience).await.is_err() {
                 return;
-            } else {
-                tokio::time::sleep(GLANCE).await;
+/// The latest attempt, and whether the job has ended.
+type Stage = (u32, bool);
+
+            }
+    fn new(
+        door: Door,
+        claim: ClaimId,
+        worker: u32,
+        sender: mpsc::Sender<std::io::Result<Bytes>>,
+        bell: Option<&Arc<LogBell>>,
+    ) -> Following {
+        let more = Arc::new(Notify::new());
+        let told = more.clone();
+        let follower = bell.map(|bell| Arc::new(bell.follower(move || told.notify_one())));
+        Following { door, claim, worker, sender, more, follower }
+    }
+
+        }
+    }
+
+    /// Waits until there may be more to read, or the job is at another stage.
+    async fn until_more(
+        &self,
+        versions: &mut watch::Receiver<u64>,
+        stage: Stage,
+        patience: Duration,
+    ) -> Result<(), Over> {
+        let mut leaving = self.door.leaving.clone();
+        let glance = tokio::time::sleep(patience);
+        tokio::pin!(glance);
+        loop {
+            if *leaving.borrow() {
+                return Err(Over);
+            }
+            tokio::select! {
+                () = self.more.notified() => return Ok(()),
+                () = &mut glance => return Ok(()),
+                () = self.sender.closed() => return Err(Over),
+                _ = leaving.changed() => return Err(Over),
+                changed = versions.changed() => {
+                    changed.map_err(|_| Over)?;
+                    if self.stage() != stage {
+                        return Ok(());
+                    }
+                }
             }
         }
     }
 
-    /// The latest attempt, and whether the job has ended.
-    fn stage(&self) -> (u32, bool) {
+    fn stage(&self) -> Stage {
         let shown = self.door.service.replica.read();
         // One that is forgotten has ended, and its logs may go too.
         let claim = shown.state.books().claims().get(self.claim);
+        let mut versions = self.door.service.replica.version();
         claim.map_or((0, true), |claim| (claim.progress.launches, !claim.is_live()))
     }
+            versions.mark_unchanged();
 
-    /// What is kept of an attempt's log; nothing if nothing was written yet, or if it cannot be read.
-    async fn pieces(&self, attempt: u32) -> Vec<LogPiece> {
-        let data_dir = self.door.service.data_dir.clone();
+    /// What is kept of an attempt's log; nothing if nothing was written yet, or if it cannot be read. And whether it will
+    /// be told when there is more.
+    async fn pieces(&self, attempt: u32) -> (Vec<LogPiece>, bool) {
+        let (data_dir, follower) = (self.door.service.data_dir.clone(), self.follower.clone());
         let (run, worker) = (Run { claim: self.claim, attempt }, self.worker);
-        let pieces = tokio::task::spawn_blocking(move || log_pieces(&data_dir, run, worker)).await;
-        match pieces {
-            Ok(Ok(pieces)) => pieces,
-            Ok(Err(error)) => {
-                tracing::warn!(job = %run.claim, attempt, %error, "a log cannot be read");
-                Vec::new()
+        let look = move || {
+            let listens = follower.map(|follower| follower.listen(&data_dir, run, worker));
+            (log_pieces(&data_dir, run, worker), listens)
+        };
+        // Only a service that leaves does not run it.
+        let Ok((pieces, listens)) = tokio::task::spawn_blocking(look).await else { return (Vec::new(), true) };
+        let is_told = match listens {
+            Some(Err(error)) => {
+                tracing::warn!(job = %run.claim, attempt, %error, "a log cannot be watched: it is looked at every second");
+                false
             }
-            // Only a service that leaves does not run it.
-            Err(_) => Vec::new(),
-        }
+            listens => listens.is_some(),
+        };
+        let pieces = pieces.unwrap_or_else(|error| {
+            tracing::warn!(job = %run.claim, attempt, %error, "a log cannot be read");
+            Vec::new()
+        });
+        (pieces, is_told)
     }
 
     /// Sends all there is behind a place in a log, and returns the place behind that.

@@ -21,6 +21,7 @@ use axum::Router;
 use axum::routing::get;
 use tokio::sync::watch;
 use utoipa::OpenApi;
+use executors::LogBell;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -64,6 +65,8 @@ impl std::ops::Deref for Door {
 }
 
 impl Door {
+    /// Wakes those who follow logs; none where the machine has none to give.
+    pub(crate) log_bell: Option<Arc<LogBell>>,
     /// Whether the caller sees all of a job that belongs to `owner`.
     pub(crate) fn shows_all(&self, caller: &Caller, owner: &Caller) -> bool {
         caller.uid == owner.uid || caller.role == Role::Admin || self.directory.access().others_see == OthersSee::All
@@ -138,7 +141,8 @@ pub async fn serve(service: Arc<Service>, leave: watch::Receiver<bool>) -> Resul
     }
     let directory = Directory::new(service.config.access.clone());
     let (refusals, rate) = (Refusals::default(), Rate::default());
-    let inside = Inside { service, leaving: leave.clone(), directory, refusals, rate };
+    let log_bell = logs::hang_bell();
+    let inside = Inside { service, leaving: leave.clone(), directory, refusals, rate, log_bell };
     let router = router(Door(Arc::new(inside)));
     let counter = Counter { router, pace: Pace::of(&limits), leaving: leave };
     let all = Connections::new(limits);
