@@ -21,7 +21,7 @@ use crate::progress::{ProgressReply, ProgressReport};
 use crate::spec::JobRequest;
 use crate::view::{
     ConfigView, Explanation, Health, JobPage, JobState, JobView, NodePage, PolicyRequest, PolicyView, PriorityRequest,
-    QueuePage,
+    QueueChanges, QueuePage, QueuesRequest,
 };
 
 use address::Address;
@@ -199,6 +199,12 @@ impl Client {
     pub async fn nodes(&self) -> Result<NodePage, Error> {
         self.get("/v1/nodes".into()).await
     }
+    /// Makes the queues what these say; a preview only says what would change.
+    pub async fn apply_queues(&self, queues: &QueuesRequest, preview: bool) -> Result<QueueChanges, Error> {
+        let path = if preview { "/v1/queues?preview=true" } else { "/v1/queues" };
+        self.ask(Ask::new(Method::PUT, path.into()).json(queues)).await
+    }
+
 
     pub async fn change_node(&self, name: &str, change: NodeChange) -> Result<NodePage, Error> {
         let verb = match change {

@@ -34,6 +34,6 @@ pub use spec::{
 pub use time::{rfc3339, unix_millis};
 pub use view::{
     ArrayView, ConfigView, EventView, Explanation, Health, HistoryLine, InterruptionView, JobPage, JobState, JobView,
-    NodePage, NodeView, OptionView, PolicyRequest, PolicyView, PriorityRequest, ProgressView, QueuePage, QueueView,
-    UsageView, WorkersView,
+    NodePage, NodeView, OptionView, PolicyRequest, PolicyView, PriorityRequest, ProgressView, QueueChangeView,
+    QueueChanges, QueuePage, QueueRequest, QueueView, QueuesRequest, UsageView, WorkersView,
 };

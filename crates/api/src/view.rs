@@ -213,6 +213,97 @@ pub struct QueueView {
     pub pending_gpus: f64,
     pub running: u32,
     pub pending: u32,
+    /// It takes no new jobs, since it was left out when queues were last applied.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub closed: bool,
+}
+
+/// All queues there are to be.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct QueuesRequest {
+    /// A parent stands before its children. A queue that is left out is closed.
+    #[schema(max_items = 10000)]
+    pub queues: Vec<QueueRequest>,
+}
+
+/// One queue as people write it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct QueueRequest {
+    pub name: String,
+    /// The queue it lies below; the root if nothing is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<String>,
+    /// GPUs it gets whenever its jobs ask for them; none if nothing is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 0.0)]
+    pub guarantee: Option<f64>,
+    /// GPUs it never exceeds; as many as there are if nothing is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 0.0)]
+    pub limit: Option<f64>,
+    /// How it shares what is lent with its siblings; 1 if nothing is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 0.001)]
+    pub weight: Option<f64>,
+    /// Whether others may use what it leaves unused of its guarantee; they may if nothing is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lends: Option<bool>,
+    /// Whether it may use more than its guarantee; it may if nothing is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub borrows: Option<bool>,
+}
+
+/// What changes of the queues.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct QueueChanges {
+    /// Nothing if the queues are as they are to be.
+    pub changes: Vec<QueueChangeView>,
+    /// Whether it was done; false for a preview.
+    pub applied: bool,
+}
+
+/// What becomes of one queue.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct QueueChangeView {
+    pub queue: String,
+    /// `added`, `changed`, `closed` or `reopened`.
+    pub change: String,
+    /// In words, with the values before and after.
+    pub text: String,
+    /// Of a queue that is closed: its jobs that have not ended, and go on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub jobs: Vec<String>,
+}
+
+impl From<QueueRequest> for cluster::QueueDraft {
+    fn from(request: QueueRequest) -> cluster::QueueDraft {
+        let usual = cluster::QueueDraft::named(&request.name);
+        cluster::QueueDraft {
+            parent: request.parent,
+            guarantee: request.guarantee.unwrap_or(usual.guarantee),
+            limit: request.limit,
+            weight: request.weight.unwrap_or(usual.weight),
+            lends: request.lends.unwrap_or(usual.lends),
+            borrows: request.borrows.unwrap_or(usual.borrows),
+            ..usual
+        }
+    }
+}
+
+impl From<cluster::QueueDraft> for QueueRequest {
+    fn from(draft: cluster::QueueDraft) -> QueueRequest {
+        QueueRequest {
+            name: draft.name,
+            parent: draft.parent,
+            guarantee: Some(draft.guarantee),
+            limit: draft.limit,
+            weight: Some(draft.weight),
+            lends: Some(draft.lends),
+            borrows: Some(draft.borrows),
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]

@@ -7,6 +7,7 @@ mod machine;
 pub mod pairs;
 mod placement;
 mod queue;
+mod queue_change;
 mod suggest;
 mod units;
 
@@ -20,5 +21,6 @@ pub use machine::{
 };
 pub use placement::{Devices, Grain, MigProfile, Placement, Shape, SliceSet, Slot, Spread};
 pub use queue::{Queue, QueueDraft, QueueId, QueueTree};
+pub use queue_change::{QueueChange, QueueChangeKind};
 pub use suggest::suggestion;
 pub use units::{Bandwidth, Bytes, GpuTime, Gpus, Span, Time, Weight};

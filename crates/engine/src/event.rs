@@ -78,6 +78,10 @@ pub enum Event {
     Forgotten {
         claims: Vec<ClaimId>,
     },
+    /// Other queues from now on. A queue keeps its number; one that is left out is closed.
+    QueuesChanged {
+        queues: Box<QueueTree>,
+    },
     NodeJoined {
         node: Box<NodeDraft>,
         kinds: Vec<KindDraft>,

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use cluster::{ClaimId, JobSpec, KindDraft, NodeDraft, NodeId, Time};
+use cluster::{ClaimId, JobSpec, KindDraft, NodeDraft, NodeId, QueueTree, Time};
 use perf::Speed;
 use plan::{Availability, Claim, Obstruction, Outcome, Phase, feasible};
 use serde::{Deserialize, Serialize};
@@ -43,6 +43,8 @@ pub enum Request {
     },
     /// Forget this node; what still runs there is lost.
     RemoveNode(NodeId),
+    /// Use these queues, in which every number means the same queue as before.
+    ChangeQueues(Box<QueueTree>),
 }
 
 /// Why a request was refused.
@@ -65,6 +67,10 @@ pub enum Refusal {
     Removed(NodeId),
     /// The description of a node is wrong.
     BadNode(String),
+    /// It takes no new jobs.
+    QueueClosed(String),
+    /// They were changed by somebody else since these were made from them.
+    QueuesOutdated,
 }
 
 impl Engine {
@@ -120,6 +126,13 @@ impl Engine {
             Request::Drain(node) => self.change(now, node, Availability::Drained, events),
             Request::Reopen(node) => self.change(now, node, Availability::Open, events),
             Request::RemoveNode(node) => self.change(now, node, Availability::Removed, events),
+            Request::ChangeQueues(queues) => {
+                if !self.state.books().queues.keeps_numbers_in(&queues) {
+                    return Err(Refusal::QueuesOutdated);
+                }
+                self.record(now, Event::QueuesChanged { queues }, events);
+                Ok(None)
+            }
             Request::AddNode { node, kinds } => {
                 let mut trial = self.state.books().cluster.clone();
                 trial.add(&node, &kinds).map_err(|invalid| Refusal::BadNode(invalid.to_string()))?;
@@ -157,8 +170,10 @@ impl Engine {
     /// Why this job could never run.
     fn objection(&self, spec: &JobSpec, speed: &Speed) -> Option<Refusal> {
         let books = self.state.books();
-        if books.queues.get(spec.queue).is_none() {
-            return Some(Refusal::UnknownQueue);
+        match books.queues.get(spec.queue) {
+            None => return Some(Refusal::UnknownQueue),
+            Some(queue) if queue.closed => return Some(Refusal::QueueClosed(queue.name.to_string())),
+            Some(_) => {}
         }
         let kinds = books.cluster.kinds().count();
         if spec.kinds.iter().any(|kind| usize::from(kind.0) >= kinds) {
@@ -192,6 +207,8 @@ impl fmt::Display for Refusal {
             Refusal::UnknownNode(node) => write!(f, "there is no {node}"),
             Refusal::Removed(node) => write!(f, "{node} was removed"),
             Refusal::BadNode(what) => f.write_str(what),
+            Refusal::QueueClosed(queue) => write!(f, "queue {queue} is closed and takes no new jobs"),
+            Refusal::QueuesOutdated => f.write_str("the queues were changed by somebody else meanwhile: try again"),
         }
     }
 }

@@ -319,6 +319,13 @@ impl Core {
                 assert_eq!(untold, None, "a claim is forgotten before the policy has heard of its end");
                 claims.iter().for_each(|&claim| self.books.forget(claim));
             }
+            Event::QueuesChanged { queues } => {
+                self.books.set_queues((**queues).clone());
+                // A policy sees claims by their queues.
+                let live: Vec<ClaimId> = self.books.claims().live().map(|claim| claim.id).collect();
+                live.into_iter().for_each(|claim| self.touch(claim));
+                self.due(now);
+            }
             Event::NodeJoined { node, kinds } => self.join(now, node, kinds),
             Event::NodeChanged { node, availability, broken } => {
                 self.change_node(*node, NodeStatus { availability: *availability, broken: *broken });

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cluster::{ClaimId, Cluster, Devices, GpuKind, Gpus, JobSpec, NodeId, QueueId, QueueTree, Slot, Time};
+use cluster::{ClaimId, Cluster, Devices, GpuKind, Gpus, JobSpec, NodeId, Queue, QueueId, QueueTree, Slot, Time};
 use perf::{Speed, StepReport, StepTime, Tuning};
 use serde::{Deserialize, Serialize};
 
@@ -120,6 +120,20 @@ impl Books {
     pub fn capacity(&self) -> Gpus {
         let working = self.cluster.nodes().filter(|(id, _)| self.node_status(*id).is_open());
         working.map(|(id, node)| Gpus::whole(self.working(id, node.gpus).count())).sum()
+    }
+
+    /// Other queues from now on, in which every number means the same queue as before.
+    pub fn set_queues(&mut self, queues: QueueTree) {
+        assert!(self.queues.keeps_numbers_in(&queues), "numbers of queues keep their meaning");
+        let moves = |(id, queue): (QueueId, &Queue)| self.queues.get(id).is_some_and(|it| it.parent != queue.parent);
+        let has_moved = queues.iter().any(moves);
+        self.used.resize(queues.len(), Gpus::ZERO);
+        self.demand.resize(queues.len(), Gpus::ZERO);
+        let before = std::mem::replace(&mut self.queues, queues);
+        if has_moved {
+            self.used = added_up_anew(&self.used, &before, &self.queues);
+            self.demand = added_up_anew(&self.demand, &before, &self.queues);
+        }
     }
 
     pub fn submit(&mut self, now: Time, spec: Arc<JobSpec>, speed: Arc<Speed>) -> ClaimId {
@@ -385,6 +399,20 @@ impl Books {
         let gpus = spec.gpus(spec.scaling.max());
         count(&mut self.demand, &self.queues, spec.queue, gpus, more);
     }
+}
+
+/// Sums over each queue and those below it, now that some queues lie below others than before.
+fn added_up_anew(sums: &[Gpus], before: &QueueTree, after: &QueueTree) -> Vec<Gpus> {
+    let mut anew = vec![Gpus::ZERO; sums.len()];
+    for (id, _) in after.iter() {
+        // What is a queue's own and not of those below it.
+        let below: Gpus = match before.get(id) {
+            Some(_) => before.children(id).map(|(child, _)| sums[usize::from(child.0)]).sum(),
+            None => Gpus::ZERO,
+        };
+        count(&mut anew, after, id, sums[usize::from(id.0)] - below, true);
+    }
+    anew
 }
 
 fn count(sums: &mut [Gpus], queues: &QueueTree, queue: QueueId, gpus: Gpus, more: bool) {

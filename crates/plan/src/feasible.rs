@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use cluster::{Bytes, Cluster, GpuKind, Grain, JobSpec, MigProfile, Node, NodeId, Role};
+use cluster::{Bytes, Cluster, GpuKind, Grain, JobSpec, MigProfile, Node, NodeId, QueueTree, Role};
 use perf::Speed;
 use serde::{Deserialize, Serialize};
 
@@ -19,17 +19,23 @@ pub enum Obstruction {
     ExceedsMaxQuota { queue: String },
 }
 
-/// Whether the job at its smallest could run if nothing else did, on all nodes but those that are gone for good. Roles are counted one by one,
-/// so a job may pass whose roles fit singly but not together; it then waits.
-pub fn feasible(books: &Books, spec: &JobSpec, speed: &Speed) -> Result<(), Obstruction> {
-    for queue in books.queues.ancestry(spec.queue) {
-        let queue = books.queues.queue(queue);
+/// Whether the queues above the job ever let it have what it needs at its smallest.
+pub fn within_quotas(queues: &QueueTree, spec: &JobSpec) -> Result<(), Obstruction> {
+    for queue in queues.ancestry(spec.queue) {
+        let queue = queues.queue(queue);
         let most = if queue.borrows { queue.limit } else { Some(queue.guarantee) };
         let unlimited = queue.parent.is_none() && queue.limit.is_none();
         if !unlimited && most.is_some_and(|most| spec.min_gpus() > most) {
             return Err(Obstruction::ExceedsMaxQuota { queue: queue.name.to_string() });
         }
     }
+    Ok(())
+}
+
+/// Whether the job at its smallest could run if nothing else did, on all nodes but those that are gone for good. Roles are counted one by one,
+/// so a job may pass whose roles fit singly but not together; it then waits.
+pub fn feasible(books: &Books, spec: &JobSpec, speed: &Speed) -> Result<(), Obstruction> {
+    within_quotas(&books.queues, spec)?;
     if !spec.uses_gpus() {
         return roles_fit(books, spec, spec.scaling.min(), None);
     }

@@ -20,7 +20,7 @@ pub mod text;
 pub use books::{Availability, Books, NodeStatus};
 pub use check::{Fault, check, check_everything};
 pub use claim::{Allotment, Claim, Claims, ClassId, FailureCause, Outcome, Phase, Progress, UserId};
-pub use feasible::{Obstruction, feasible};
+pub use feasible::{Obstruction, feasible, within_quotas};
 pub use history::{History, Sizes};
 pub use memory::Memory;
 pub use note::{Note, Obstacle, Reason};

@@ -79,6 +79,7 @@ impl Fold {
                 self.usage = Usage::new(cluster);
                 self.queues = Some((**queues).clone());
             }
+            Event::QueuesChanged { queues } => self.queues = Some((**queues).clone()),
             Event::PolicyChosen { .. } => {}
             Event::ClaimSubmitted { claim, spec, .. } => self.submitted(*claim, spec),
             Event::ClaimRefused { claim, spec, why, .. } => self.refused(*claim, spec, why),

@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use api::{
-    FieldFault, JobId, JobRequest, Problem, ProgressReply, ProgressReport, RestartKind, RestartReport, Role, Scene,
+    FieldFault, JobId, JobRequest, Problem, ProgressReply, ProgressReport, QueueChangeView, RestartKind, RestartReport,
+    Role, Scene,
 };
-use cluster::{ClaimId, JobSpec, NodeId, Run, Span, Time};
+use cluster::{ClaimId, JobSpec, NodeId, QueueDraft, Run, Span, Time};
 use engine::{Engine, Event, Input, Refusal, Request, State};
 use executors::{Account, Ending, Limits, News, Origin, Program};
 use perf::{GradientNoise, Interruption, Observation, Speed, StepReport};
@@ -18,6 +19,7 @@ use crate::access::{Ceiling, MOST_TOKENS, Token};
 use crate::clock::ClockFound;
 use crate::fact::{Acceptance, Array, Caller, Deed, Fact};
 use crate::ledger::{Ledger, Unknown};
+use crate::queues::Review;
 use crate::typical::Typical;
 
 /// The decision core with what the service keeps beside it.
@@ -40,6 +42,7 @@ pub enum Ask {
     Drain(String),
     Uncordon(String),
     UsePolicy(PolicyConfig),
+    ChangeQueues(Vec<QueueDraft>),
     Report(JobId, ProgressReport),
     /// The core gives it its number.
     MakeToken(Box<Token>),
@@ -104,6 +107,8 @@ pub enum Done {
     Nothing,
     Tuned(ProgressReply),
     Token(Arc<Token>),
+    /// What changed of the queues.
+    Queues(Vec<QueueChangeView>),
 }
 
 pub type Reply = Result<Done, Problem>;
@@ -272,6 +277,8 @@ impl Core {
                 let detail = format!("job {} has ended without finishing", self.ledger.id(*claim));
                 Problem::from(api::FieldFault::new("depends_on", detail))
             }
+            Refusal::QueuesOutdated => Problem::conflict(why.to_string()),
+            Refusal::QueueClosed(_) => Problem::from(api::FieldFault::new("queue", why.to_string())),
             Refusal::Impossible(obstruction) => {
                 Problem::from(api::FieldFault::new("resources", format!("it can never run here: {obstruction}")))
             }
@@ -443,6 +450,7 @@ impl Batch<'_> {
                 self.core.put_on_record(now, Fact::Did { by: caller.clone(), deed }, self.step);
                 Ok(Awaited::Known(Ok(Done::Nothing)))
             }
+            Ask::ChangeQueues(drafts) => self.change_queues(caller, &drafts),
             Ask::MakeToken(token) => self.make_token(now, caller, *token),
             Ask::RevokeToken { id, unix_ms } => self.revoke_token(now, caller, id, unix_ms),
             Ask::Report(id, report) => {
@@ -600,6 +608,21 @@ impl Batch<'_> {
         self.request(request(node));
         let replies = begin..*self.requests;
         Ok(Awaited::Core { replies, done: Done::Nothing, deed: (caller.clone(), deed) })
+    }
+
+    fn change_queues(&mut self, caller: &Caller, drafts: &[QueueDraft]) -> Result<Awaited, Problem> {
+        at_least(Role::Admin, caller)?;
+        let (books, ledger) = (self.core.engine.state().books(), &self.core.ledger);
+        let review = Review::of(books, ledger, drafts)?;
+        let changes = review.views(books, ledger);
+        if changes.is_empty() {
+            return Ok(Awaited::Known(Ok(Done::Queues(changes))));
+        }
+        let deed = Deed::ChangeQueues(review.in_words());
+        let begin = *self.requests;
+        self.request(Request::ChangeQueues(Box::new(review.queues)));
+        let replies = begin..*self.requests;
+        Ok(Awaited::Core { replies, done: Done::Queues(changes), deed: (caller.clone(), deed) })
     }
 
     fn request(&mut self, request: Request) {

@@ -51,8 +51,8 @@ pub enum ServerError {
     Snapshot { message: String },
     #[error("node `{node}` had another kind of accelerator before: give the node another name")]
     KindChanged { node: String },
-    #[error("the queues differ from those in the journal, which cannot be changed yet: {difference}")]
-    QueuesChanged { difference: String },
+    #[error("the queues of the configuration cannot be applied: {message}")]
+    Queues { message: String },
     #[error("the policy of the journal, `{policy}`, cannot be used: {message}")]
     Policy { policy: String, message: String },
     #[error("cannot listen on {address}: {message}")]

@@ -75,6 +75,8 @@ pub enum Deed {
     Drain(String),
     Uncordon(String),
     UsePolicy(String),
+    /// What it changed, in words.
+    ChangeQueues(Vec<String>),
 }
 
 /// What was submitted, by whom, and what is to be run for it.

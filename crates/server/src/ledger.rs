@@ -439,6 +439,7 @@ impl Ledger {
             Event::Forgotten { claims } => self.forget(now, claims),
             Event::ClusterDefined { .. }
             | Event::PolicyChosen { .. }
+            | Event::QueuesChanged { .. }
             | Event::NodeJoined { .. }
             | Event::NodeChanged { .. }
             | Event::ClaimRested { .. }

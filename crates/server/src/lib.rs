@@ -20,6 +20,7 @@ mod postponed;
 #[cfg(test)]
 mod power_cut;
 mod pulse;
+mod queues;
 mod replica;
 mod reserve;
 mod retention;

@@ -391,7 +391,7 @@ impl Live {
         };
         let takes_room = |(caller, ask, _): &Call| match ask {
             Ask::Submit(submission) => !is_known(caller, &submission.key),
-            Ask::Report(..) => true,
+            Ask::Report(..) | Ask::ChangeQueues(_) => true,
             _ => false,
         };
         let (refused, taken): (Vec<_>, Vec<_>) = calls.into_iter().partition(takes_room);

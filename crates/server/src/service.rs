@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use cluster::{ClaimId, Time};
-use engine::{Engine, Event, Input};
+use engine::{Engine, Event, Input, Request};
 use executors::{Checkpoints, KnownJob, Local, Origin, set_aside_foreign};
 use journal::{Entry, Journal, JournalError, Reader};
 use policies::PolicyConfig;
@@ -24,6 +24,7 @@ use crate::ledger::Ledger;
 use crate::live::{Change, Inbox, Live, Undone, changes_to};
 use crate::opening::{Opening, Past};
 use crate::postponed::Postponed;
+use crate::queues::Review;
 use crate::replica::Replica;
 use crate::reserve::Reserved;
 use crate::retention::{Forgetting, keep_tidy};
@@ -51,7 +52,7 @@ pub struct Service {
 impl Service {
     /// Takes up where the journal ends, or begins one. `supervisor` is the command that watches over a run.
     pub fn open(settings: Settings, supervisor: Vec<OsString>) -> Result<Service, ServerError> {
-        let Settings { data_dir, config, machine, accepted } = settings;
+        let Settings { data_dir, config, machine, accepted, queues_from_file } = settings;
         make_data_dir(&data_dir)?;
         let checkpoints = match &config.checkpoint_dir {
             None => Checkpoints::in_data_dir(&data_dir),
@@ -69,7 +70,7 @@ impl Service {
         let Opening { mut journal, past, first_free, adopt, lost } = opening;
         let mut core = match past {
             None => begin(&mut journal, now, &config, draft)?,
-            Some(past) => resume(&mut journal, now, &config, &draft, past)?,
+            Some(past) => resume(&mut journal, now, &config, &draft, past, queues_from_file)?,
         };
         // What was made before there were notes gets them before the journal says that there are.
         for aside in set_aside(&data_dir, &checkpoints, &journal, adopt, &core)? {
@@ -226,15 +227,11 @@ fn resume(
     config: &Config,
     draft: &cluster::ClusterDraft,
     past: Past,
+    queues_from_file: bool,
 ) -> Result<Core, ServerError> {
     let books = past.state.books();
-    let (_, queues) = draft.clone().build()?;
-    let names = |tree: &cluster::QueueTree| tree.iter().map(|(_, queue)| queue.name.to_string()).collect::<Vec<_>>();
-    if queues != books.queues {
-        let difference = format!("{} before, {} now", names(&books.queues).join(", "), names(&queues).join(", "));
-        return Err(ServerError::QueuesChanged { difference });
-    }
-    let changes = changes_to(&books.cluster, draft)?;
+    // Those in the journal are in force, also where devices are missing that they promise.
+    let changes = changes_to(&books.cluster, &without_queues(draft))?;
     let before = past.state.policy().to_string();
     let text = config.policy.clone().unwrap_or_else(|| before.clone());
     let mut engine = Engine::resume(past.state, build_policy(&text)?, config.engine_settings());
@@ -266,6 +263,9 @@ fn resume(
         tracing::warn!(changes = inputs.len(), "the devices of this machine are not those of before");
         events.extend(engine.handle(now, inputs).events);
     }
+    if let Some(queues) = queues_to_apply(engine.state().books(), &ledger, config, queues_from_file)? {
+        events.extend(engine.handle(now, vec![Input::Request(Request::ChangeQueues(queues))]).events);
+    }
     let mut core = Core::new(engine, ledger);
     for event in &events {
         let cluster = core.engine.state().books().cluster.clone();
@@ -273,6 +273,49 @@ fn resume(
     }
     append(journal, now, &facts_of(events))?;
     Ok(core)
+}
+
+pub(crate) fn without_queues(draft: &cluster::ClusterDraft) -> cluster::ClusterDraft {
+    cluster::ClusterDraft { queues: Vec::new(), ..draft.clone() }
+}
+
+/// The queues in the journal are those in force. What the configuration says differently is said, and done only where
+/// that was asked for.
+fn queues_to_apply(
+    books: &plan::Books,
+    ledger: &Ledger,
+    config: &Config,
+    queues_from_file: bool,
+) -> Result<Option<Box<cluster::QueueTree>>, ServerError> {
+    // A configuration without queues says nothing of them.
+    if config.queues.is_empty() {
+        return Ok(None);
+    }
+    match Review::of(books, ledger, &config.queues) {
+        Ok(review) if review.changes.is_empty() => Ok(None),
+        Ok(review) if queues_from_file => {
+            review.changes.iter().for_each(|change| tracing::info!("{change}, as the configuration says"));
+            Ok(Some(Box::new(review.queues)))
+        }
+        Ok(review) => {
+            let difference = review.in_words().join("; ");
+            tracing::warn!(
+                difference,
+                "the queues of the configuration are not those in force, which stay: apply them with `moira queue apply \
+                 -f FILE` or `moira serve --queues-from-file`"
+            );
+            Ok(None)
+        }
+        Err(problem) if queues_from_file => Err(ServerError::Queues { message: problem.detail }),
+        Err(problem) => {
+            let difference = problem.detail;
+            tracing::warn!(
+                difference,
+                "the queues of the configuration are not those in force, and could not be applied"
+            );
+            Ok(None)
+        }
+    }
 }
 
 /// Puts on record what the clocks of the machine say now, unless it is what they said before.

@@ -83,6 +83,8 @@ pub struct Settings {
     pub config: Config,
     pub machine: Machine,
     pub accepted: Accepted,
+    /// The queues of the configuration take the place of those in the journal.
+    pub queues_from_file: bool,
 }
 
 impl Config {
@@ -149,7 +151,7 @@ impl Settings {
             [] => Machine::find(),
             drafts => Machine::of(drafts)?,
         };
-        Ok(Settings { data_dir, config, machine, accepted: Accepted::default() })
+        Ok(Settings { data_dir, config, machine, accepted: Accepted::default(), queues_from_file: false })
     }
 }
 

@@ -379,6 +379,7 @@ pub fn queues(shown: &Shown) -> Vec<QueueView> {
     });
     views.collect()
 }
+            closed: queue.closed,
 
 pub fn nodes(shown: &Shown) -> Vec<NodeView> {
     let books = shown.state.books();
@@ -480,6 +481,7 @@ pub fn event(shown: &Shown, line: &Line) -> Option<EventView> {
             Event::NumbersBegin { at } => (None, "numbers_begin", format!("jobs are numbered from {at} on")),
             Event::Forgotten { claims } => (None, "forgotten", format!("{} jobs that had ended", claims.len())),
             Event::ClusterDefined { .. }
+            Event::QueuesChanged { .. } => (None, "queues_changed", "see the queues for what they are now".into()),
             | Event::ClaimRested { .. }
             | Event::Refitted { .. }
             | Event::RunTimed { .. }

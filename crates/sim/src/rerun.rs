@@ -237,6 +237,7 @@ impl Reading {
             Event::ClaimReprioritised { claim, priority } => {
                 self.happens(at, Occurrence::Reprioritise(claim.0, priority));
             }
+            Event::QueuesChanged { queues } => self.happens(at, Occurrence::ChangeQueues(queues)),
             Event::NodeJoined { node, kinds } => {
                 self.grown.add(&node, &kinds).map_err(|invalid| invalid.to_string())?;
                 self.happens(at, Occurrence::Add { node, kinds });

@@ -340,6 +340,7 @@ impl World {
                 }
                 return;
             }
+            Occurrence::ChangeQueues(queues) => Request::ChangeQueues(queues),
             Occurrence::Cancel(job) => Request::Cancel(ClaimId(job)),
             Occurrence::Hold(job) => Request::Hold(ClaimId(job)),
             Occurrence::Release(job) => Request::Release(ClaimId(job)),

@@ -1,6 +1,6 @@
 //! Things that happen from outside at a given time: nodes that come and go, jobs that are cancelled.
 
-use cluster::{Devices, KindDraft, NodeDraft, NodeId, Time};
+use cluster::{Devices, KindDraft, NodeDraft, NodeId, QueueTree, Time};
 use plan::Availability;
 
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -24,6 +24,8 @@ pub enum Occurrence {
         node: Box<NodeDraft>,
         kinds: Vec<KindDraft>,
     },
+    /// Other queues from now on.
+    ChangeQueues(Box<QueueTree>),
     /// The node fails or answers again, devices break or are repaired.
     Change {
         node: NodeId,

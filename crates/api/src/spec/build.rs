@@ -151,10 +151,15 @@ impl JobRequest {
 
     fn queue(&self, queues: &QueueTree) -> Result<QueueId, FieldFault> {
         let Some(name) = &self.queue else { return Ok(QueueId::ROOT) };
-        queues.named(name).ok_or_else(|| {
-            let known = queues.iter().map(|(_, queue)| &*queue.name);
+        let id = queues.named(name).ok_or_else(|| {
+            let open = queues.iter().filter(|(_, queue)| !queue.closed);
+            let known = open.map(|(_, queue)| &*queue.name);
             FieldFault::new("queue", format!("there is no queue `{name}`")).or_meant(name, known)
-        })
+        })?;
+        match queues.queue(id).closed {
+            true => Err(FieldFault::new("queue", format!("queue `{name}` is closed and takes no new jobs"))),
+            false => Ok(id),
+        }
     }
 
     fn scaling(&self) -> Scaling {

@@ -154,5 +154,6 @@ fn words(deed: &Deed) -> String {
         Deed::Drain(node) => format!("drained node {node}"),
         Deed::Uncordon(node) => format!("uncordoned node {node}"),
         Deed::UsePolicy(policy) => format!("set the policy {policy}"),
+        Deed::ChangeQueues(changes) => format!("changed the queues: {}", changes.join("; ")),
     }
 }

@@ -46,6 +46,10 @@ pub(crate) struct Serve {
     /// Go on in a copy of another data directory, under an identity of its own
     #[arg(long)]
     accept_copy: bool,
+    /// Let the queues of the configuration take the place of those in force, which else stay as `moira queue apply` or the
+    /// first start left them
+    #[arg(long)]
+    queues_from_file: bool,
     /// How the log is written; JSON unless it goes to a terminal. What is in it: RUST_LOG
     #[arg(long, value_enum)]
     log: Option<LogFormat>,
@@ -100,9 +104,13 @@ impl Serve {
         config.listen.extend(&self.listen);
         config.policy = self.policy.clone().or(config.policy);
         let named = file.unwrap_or_else(|| "the command line".into());
+        if self.queues_from_file && config.queues.is_empty() {
+            let message = format!("--queues-from-file: {} names no queues", named.display());
+            return Err(Failure::usage(message));
+        }
         let settings = Settings::new(data_dir, config, &named).map_err(Failure::new)?;
         let accepted = Accepted { loss: self.accept_loss, copy: self.accept_copy };
-        Ok(Settings { accepted, ..settings })
+        Ok(Settings { accepted, queues_from_file: self.queues_from_file, ..settings })
     }
 
     fn start_log(&self) {

@@ -21,6 +21,7 @@ mod parity;
 mod pressure;
 mod processes;
 mod resize;
+mod queues;
 mod service;
 mod soak;
 mod terminal;

@@ -43,6 +43,7 @@ pub const ENDPOINTS: &[Endpoint] = &[
     row("GET", "/v1/jobs/{id}/logs", Role::Viewer, DETAILS),
     row("GET", "/v1/events", Role::Viewer, SUMMARY),
     row("GET", "/v1/queues", Role::Viewer, ""),
+    row("PUT", "/v1/queues", Role::Admin, ""),
     row("GET", "/v1/nodes", Role::Viewer, ""),
     row("POST", "/v1/nodes/{name}/cordon", Role::Operator, ""),
     row("POST", "/v1/nodes/{name}/drain", Role::Operator, ""),

@@ -2,20 +2,24 @@
 
 use std::collections::BTreeMap;
 
-use api::{ConfigView, Health, NodePage, PolicyRequest, PolicyView, Problem, QueuePage};
+use api::{ConfigView, Health, NodePage, PolicyRequest, PolicyView, Problem, QueueChanges, QueuePage, QueuesRequest};
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use cluster::QueueDraft;
 use plan::Rhythm;
 use policies::PolicyConfig;
+use serde::Deserialize;
+use utoipa::IntoParams;
 
 use super::Door;
-use super::errors::{Body, Failure, Refusals};
+use super::errors::{Body, Failure, Query, Refusals};
 use super::peer::{By, Perhaps};
-use crate::core::Ask;
+use crate::core::{Ask, Done};
 use crate::fact::Caller;
 use crate::pulse::STUCK_AFTER;
+use crate::queues::Review;
 use crate::views;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -24,6 +28,38 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 #[utoipa::path(get, path = "/v1/queues", responses((status = 200, body = QueuePage)))]
 pub(crate) async fn queues(State(door): State<Door>) -> Json<QueuePage> {
     Json(QueuePage { queues: views::queues(&door.service.replica.read()) })
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct QueuesQuery {
+    /// Only say what would change.
+    preview: Option<bool>,
+}
+
+/// Makes the queues what the body says: all of them at once. Queues that are not there yet are added, others changed; one
+/// that is left out is closed, which means that it takes no new jobs and those in it go on. Everything is checked before
+/// anything is changed.
+#[utoipa::path(put, path = "/v1/queues", request_body = QueuesRequest, params(QueuesQuery),
+    responses((status = 200, body = QueueChanges), Refusals))]
+pub(crate) async fn set_queues(
+    State(door): State<Door>,
+    By(caller): By,
+    Query(query): Query<QueuesQuery>,
+    Body(request): Body<QueuesRequest>,
+) -> Result<Json<QueueChanges>, Failure> {
+    let drafts: Vec<QueueDraft> = request.queues.into_iter().map(QueueDraft::from).collect();
+    if query.preview.unwrap_or(false) {
+        let shown = door.service.replica.read();
+        let books = shown.state.books();
+        let changes = Review::of(books, &shown.ledger, &drafts)?.views(books, &shown.ledger);
+        return Ok(Json(QueueChanges { changes, applied: false }));
+    }
+    match door.service.inbox.ask(caller, Ask::ChangeQueues(drafts)).await? {
+        Done::Queues(changes) => Ok(Json(QueueChanges { changes, applied: true })),
+        other => unreachable!("queues are answered with what changed, not with {other:?}"),
+    }
 }
 
 /// The nodes and who is on them.

@@ -54,6 +54,8 @@ pub(crate) struct Inside {
     pub(crate) refusals: Refusals,
     /// How fast users submit.
     pub(crate) rate: Rate,
+    /// Wakes those who follow logs; none where the machine has none to give.
+    pub(crate) log_bell: Option<Arc<LogBell>>,
 }
 
 impl std::ops::Deref for Door {
@@ -65,8 +67,6 @@ impl std::ops::Deref for Door {
 }
 
 impl Door {
-    /// Wakes those who follow logs; none where the machine has none to give.
-    pub(crate) log_bell: Option<Arc<LogBell>>,
     /// Whether the caller sees all of a job that belongs to `owner`.
     pub(crate) fn shows_all(&self, caller: &Caller, owner: &Caller) -> bool {
         caller.uid == owner.uid || caller.role == Role::Admin || self.directory.access().others_see == OthersSee::All
@@ -98,7 +98,7 @@ fn routes() -> OpenApiRouter<Door> {
         .routes(routes!(jobs::kubeflow))
         .routes(routes!(logs::logs))
         .routes(routes!(events::events))
-        .routes(routes!(admin::queues))
+        .routes(routes!(admin::queues, admin::set_queues))
         .routes(routes!(admin::nodes))
         .routes(routes!(admin::cordon))
         .routes(routes!(admin::drain))
