@@ -5,6 +5,7 @@ mod failure;
 mod log;
 mod options;
 mod render;
+mod unit;
 mod visible;
 
 use std::process::ExitCode;

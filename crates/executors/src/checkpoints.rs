@@ -89,10 +89,7 @@ impl Checkpoints {
     /// Makes the directory, or takes it up, for the data directory with this identity. It is refused if these jobs, which
     /// were launched and have not ended, would be without their checkpoints.
     pub fn take(&self, identity: &str, live: impl Iterator<Item = ClaimId>) -> Result<(), ExecutorError> {
-        let before = self.used_before()?;
-        if before != self.dir {
-            self.refuse_to_leave(before, identity, live)?;
-        }
+        self.inspect(Some(identity), live)?;
         if self.is_usual() {
             make_dir(&self.dir, passage())?;
             return disk::remove(&self.note()).map_err(ExecutorError::file("remove", &self.note()));
@@ -103,12 +100,20 @@ impl Checkpoints {
         replace_unless_same(&self.note(), &line)
     }
 
-    fn make(&self, identity: &str) -> Result<(), ExecutorError> {
-        let making = |error| ExecutorError::file("make the checkpoint_dir", &self.dir)(error);
+    /// Whether it could be taken, as far as that can be found out without changing anything. A data directory that was
+    /// never used has no identity.
+    pub fn inspect(&self, identity: Option<&str>, live: impl Iterator<Item = ClaimId>) -> Result<(), ExecutorError> {
+        let before = self.used_before()?;
+        if before != self.dir {
+            self.refuse_to_leave(before, identity.unwrap_or_default(), live)?;
+        }
+        if self.is_usual() {
+            return Ok(());
+        }
         let mark = self.dir.join(MARK);
         match self.marked()? {
-            Some(found) if found != identity => {
-                let (dir, own) = (self.dir.clone(), identity.to_string());
+            Some(found) if Some(found.as_str()) != identity => {
+                let (dir, own) = (self.dir.clone(), identity.unwrap_or("a new one").to_string());
                 return Err(ExecutorError::CheckpointsOfOther { dir, found, own, mark });
             }
             None if self.noted()?.as_ref() == Some(&self.dir) => {
@@ -116,6 +121,16 @@ impl Checkpoints {
             }
             Some(_) | None => {}
         }
+        let making = |error| ExecutorError::file("make the checkpoint_dir", &self.dir)(error);
+        match self.dir.parent().map(fs::metadata) {
+            Some(Err(error)) => Err(making(error)),
+            _ => Ok(()),
+        }
+    }
+
+    fn make(&self, identity: &str) -> Result<(), ExecutorError> {
+        let making = |error| ExecutorError::file("make the checkpoint_dir", &self.dir)(error);
+        let mark = self.dir.join(MARK);
         // What is above it is not made: it is missing if a file system is not mounted.
         match fs::create_dir(&self.dir) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}

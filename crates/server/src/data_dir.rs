@@ -68,7 +68,7 @@ pub(crate) fn make_data_dir(path: &Path) -> Result<(), ServerError> {
     listed(&path.join("archive"))?.iter().try_for_each(|archive| close(archive, PRIVATE_FILE))
 }
 
-fn refuse_foreign(path: &Path) -> Result<(), ServerError> {
+pub(crate) fn refuse_foreign(path: &Path) -> Result<(), ServerError> {
     let is_foreign = |file: &PathBuf| {
         let known = |name: &str| OURS.contains(&disk::finished_name(name)) || name == LOST_AND_FOUND;
         // A database that is no journal has the journal's name, and belongs to something else all the same.

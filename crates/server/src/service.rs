@@ -338,7 +338,7 @@ pub(crate) fn append(journal: &mut Journal, now: Time, facts: &[Fact]) -> Result
     journal.append(now.as_millis(), &texts).map(drop)
 }
 
-fn build_policy(text: &str) -> Result<Box<dyn plan::Policy>, ServerError> {
+pub(crate) fn build_policy(text: &str) -> Result<Box<dyn plan::Policy>, ServerError> {
     let built = PolicyConfig::from_text(text).and_then(|config| config.build());
     built.map_err(|error| ServerError::Policy { policy: text.into(), message: error.to_string() })
 }

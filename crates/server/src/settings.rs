@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use api::Duration;
-use cluster::QueueDraft;
+use cluster::{Gpus, QueueDraft, QueueTree};
 use executors::{AcceleratorDraft, Machine};
 use policies::PolicyConfig;
 use serde::{Deserialize, Serialize};
@@ -111,6 +111,11 @@ impl Config {
                  TLS nobody else is let in"
             ));
         }
+        if let Some((index, address)) =
+            self.listen.iter().enumerate().find(|(index, address)| self.listen[..*index].contains(address))
+        {
+            return Err(format!("listen[{index}]: expected each address once, found {address} again"));
+        }
         if let Some(dir) = self.checkpoint_dir.as_ref().filter(|dir| !dir.is_absolute()) {
             let dir = dir.display();
             return Err(format!("checkpoint_dir: expected an absolute path, like /scratch/moira, found {dir}"));
@@ -119,6 +124,8 @@ impl Config {
         self.socket.check()?;
         self.http.check()?;
         self.access.check()?;
+        // Whatever machine it is for.
+        QueueTree::build(&self.queues, Gpus::MAX).map_err(|invalid| invalid.to_string())?;
         if !self.accelerators.is_empty() {
             let machine = Machine::of(&self.accelerators).map_err(|invalid| invalid.to_string())?;
             self.draft(&machine).build().map_err(|invalid| invalid.to_string())?;
@@ -182,5 +189,10 @@ mod tests {
         assert!(message("listen = [\"0.0.0.0:80\"]").starts_with("listen: expected an address of this machine"));
         assert!(message("checkpoint_dir = \"scratch\"").starts_with("checkpoint_dir: expected an absolute path"));
         assert!(message("[[accelerators]]\nkind = \"a\"\ncount = 1\nduty = 7").contains("duty"));
+        assert!(
+            message("listen = [\"127.0.0.1:1\", \"127.0.0.1:1\"]").starts_with("listen[1]: expected each address once")
+        );
+        assert!(message("[[queues]]\nname = \"a\"\n[[queues]]\nname = \"a\"").starts_with("queues[1].name: "));
+        assert!(message("[[queues]]\nname = \"a\"\nparent = \"b\"").starts_with("queues[0].parent: "));
     }
 }

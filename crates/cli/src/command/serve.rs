@@ -17,6 +17,8 @@ use tracing_subscriber::EnvFilter;
 
 use crate::failure::Failure;
 use crate::log::Log;
+use crate::render;
+use crate::unit::Unit;
 use crate::visible::{PlainJson, plain_fields};
 
 /// Where the service keeps everything, and where clients find it.
@@ -50,6 +52,9 @@ pub(crate) struct Serve {
     /// first start left them
     #[arg(long)]
     queues_from_file: bool,
+    /// Print a unit for systemd that starts the service with these options, and start nothing
+    #[arg(long, conflicts_with_all = ["accept_loss", "accept_copy", "queues_from_file"])]
+    print_unit: bool,
     /// How the log is written; JSON unless it goes to a terminal. What is in it: RUST_LOG
     #[arg(long, value_enum)]
     log: Option<LogFormat>,
@@ -84,6 +89,9 @@ impl DataDir {
 
 impl Serve {
     pub(crate) fn run(self) -> Result<(), Failure> {
+        if self.print_unit {
+            return self.print_unit();
+        }
         executors::keep_files_private();
         self.start_log();
         let settings = self.settings()?;
@@ -96,6 +104,29 @@ impl Serve {
         runtime.shutdown_timeout(std::time::Duration::from_secs(2));
         let left = service.leave().map_err(Failure::new);
         served.and(left)
+    }
+
+    fn print_unit(&self) -> Result<(), Failure> {
+        let data_dir = self.data_dir.path()?;
+        // What is wrong is better said now than by a unit that fails.
+        let checkpoint_dir = self.settings()?.config.checkpoint_dir;
+        let mut options = Vec::new();
+        if let Some(file) = &self.config {
+            let file = std::path::absolute(file).with_context(|| file.display().to_string())?;
+            options.extend(["--config".to_string(), file.display().to_string()]);
+        }
+        options.extend(self.listen.iter().flat_map(|address| ["--listen".to_string(), address.to_string()]));
+        options.extend(self.policy.iter().flat_map(|policy| ["--policy".to_string(), policy.clone()]));
+        let format = self.log.and_then(|format| format.to_possible_value());
+        options.extend(format.iter().flat_map(|format| ["--log".to_string(), format.get_name().to_string()]));
+        let unit = Unit {
+            binary: &std::env::current_exe().context("cannot find this program's own file")?,
+            data_dir: &data_dir,
+            checkpoint_dir: checkpoint_dir.as_deref(),
+            options,
+            system: rustix::process::geteuid().is_root(),
+        };
+        render::line(unit.text().trim_end())
     }
 
     fn settings(&self) -> Result<Settings, Failure> {

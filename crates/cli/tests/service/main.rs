@@ -4,6 +4,7 @@
 mod api;
 mod browser;
 mod checkpoints;
+mod config;
 mod cost;
 mod crash;
 mod disk;
@@ -20,8 +21,8 @@ mod logs;
 mod parity;
 mod pressure;
 mod processes;
-mod resize;
 mod queues;
+mod resize;
 mod service;
 mod soak;
 mod terminal;
