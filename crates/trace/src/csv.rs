@@ -186,6 +186,13 @@ struct Gang {
     grain: Grain,
 }
 
+impl Gang {
+    /// What the job asked for, where that is not the least it may have.
+    fn asked(&self) -> Option<u32> {
+        (self.workers > self.scaling.min()).then_some(self.workers)
+    }
+}
+
 /// When a job says it ends, when it really does, and how fast the gang it asks for gets there.
 struct Course {
     ends: Ends,
@@ -212,7 +219,7 @@ impl Reader<'_> {
             priority: row.whole(PRIORITY, i32::MIN..=i32::MAX)?.unwrap_or(0),
             weight: weight(row)?,
             scaling: gang.scaling,
-            asked: None,
+            asked: gang.asked(),
             roles: roles(row, &gang)?,
             kinds: self.kinds(row, &gang)?,
             ends: course.ends,
@@ -433,6 +440,11 @@ fn range(row: &Row<'_>, gpus: u32, gpus_per_worker: u32) -> Result<Option<Worker
     if range.max < range.min {
         let least = range.min * gpus_per_worker;
         return Err(row.fault(MAX_GPUS, format!("at least {least}"), &(range.max * gpus_per_worker).to_string()));
+    }
+    if !(range.min..=range.max).contains(&reference) {
+        let (least, most) = (range.min * gpus_per_worker, range.max * gpus_per_worker);
+        let expected = format!("what the job asked for, from {least} to {most} like `min_gpus` and `max_gpus`");
+        return Err(row.fault(GPUS, expected, &gpus.to_string()));
     }
     Ok(Some(range))
 }
@@ -727,6 +739,17 @@ mod tests {
         assert_eq!(job.spec.scaling, Scaling::Elastic(WorkerRange { min: 1, max: 8 }));
         check_seconds(seconds_on(&job, None, 2), 100.0);
         check_seconds(seconds_on(&job, None, 1), 100.0 / 0.75);
+    }
+
+    #[test]
+    fn an_elastic_job_asks_for_the_size_in_gpus() {
+        let job = one("min_gpus,max_gpus", "1,8");
+        assert_eq!((job.spec.asked_workers(), job.spec.asked), (2, Some(2)));
+        let least = one("min_gpus,max_gpus", "2,8");
+        assert_eq!((least.spec.asked_workers(), least.spec.asked), (2, None), "what it has at least need not be said");
+        let expected =
+            "2: column `gpus`: expected what the job asked for, from 4 to 8 like `min_gpus` and `max_gpus`, found 2";
+        assert_eq!(one_fault("min_gpus,max_gpus", "4,8"), expected);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::stream::Stream;
 
 /// Saves a workload; compressed if the name ends in `.gz`. Reading it for the same cluster gives the same jobs, their
-/// rates to within rounding. Durations of elastic jobs speak of their least size and, where speeds differ by kind of
+/// rates to within rounding. Durations of elastic jobs speak of the size they ask for and, where speeds differ by kind of
 /// GPU, of the cluster's average GPU.
 ///
 /// The table is written beside its place and moved there once it is whole: the file may be the one that the jobs come
@@ -127,7 +127,7 @@ fn cells(position: usize, job: &TrueJob, cluster: &Cluster, queues: &QueueTree) 
 fn fill_roles(cells: &mut [String], job: &TrueJob) {
     let spec = &job.spec;
     let worker = &spec.roles[0];
-    let (workers, each) = (spec.scaling.min(), worker.slice.map_or(0, |slice| slice.count));
+    let (workers, each) = (spec.asked_workers(), worker.slice.map_or(0, |slice| slice.count));
     cells[GPUS] = (workers * each).to_string();
     cells[WORKERS] = if each == 1 || (each == 0 && workers == 1) { String::new() } else { workers.to_string() };
     cells[CORES] = unless(f64::from(worker.millicores) / 1000.0, 0.0);
@@ -203,7 +203,7 @@ fn fill_speed(cells: &mut [String], job: &TrueJob, cluster: &Cluster) {
         }
     };
     let share = spec.roles[0].slice.map_or(1.0, |slice| slice.grain.share().as_f64());
-    let per_second = reference * speed.scaling.speedup(spec.scaling.min()) * share;
+    let per_second = reference * speed.scaling.speedup(spec.asked_workers()) * share;
     cells[DURATION] = (job.truth.iterations as f64 / per_second).to_string();
     let step = 1.0 / per_second;
     if spec.ends == Ends::Itself && (step / DEFAULT_STEP_S - 1.0).abs() > 1e-9 {
