@@ -9,20 +9,28 @@ use crate::core::no_job;
 use crate::replica::Shown;
 use crate::views::{self, moment};
 
-pub fn explain(shown: &Shown, id: JobId, now: Time) -> Result<Explanation, api::Problem> {
-    let view = views::job(shown, id, now, false).ok_or_else(|| no_job(&shown.ledger, id))?;
+/// For somebody who may give jobs no priority above the ceiling. Of an array the first task that failed is explained, or
+/// else the first that has not ended.
+pub fn explain(shown: &Shown, id: JobId, now: Time, ceiling: Option<i32>) -> Result<Explanation, api::Problem> {
+    let mut view = views::job(shown, id, now, false).ok_or_else(|| no_job(&shown.ledger, id))?;
     let claims = shown.ledger.claims(id).ok_or_else(|| no_job(&shown.ledger, id))?;
-    let claim = shown.state.books().claim(ClaimId(claims.start));
+    let is_array = claims.len() > 1;
+    let claim = shown.state.books().claim(spokesman(shown, claims));
     let job = shown.ledger.job(claim.id);
+    let task = if is_array { format!("task {}: ", shown.ledger.id(claim.id)) } else { String::new() };
+    if is_array && let Some(own) = views::job(shown, shown.ledger.id(claim.id), now, false) {
+        view.reason = own.reason;
+        view.message = own.message.map(|message| format!("{task}{message}"));
+    }
     let history = job.map_or(&[][..], |job| job.history.as_slice());
     let lines = history.iter().filter_map(|happening| {
         Some(HistoryLine {
             at: moment(shown, happening.at),
-            text: views::happening(shown, &happening.what)?,
+            text: format!("{task}{}", views::happening(shown, claim, &happening.what)?),
             decision: (happening.decision > 0).then_some(happening.decision),
         })
     });
-    let open = claim.is_live() && claims.len() == 1;
+    let open = claim.is_live() && !is_array;
     Ok(Explanation {
         job: id.to_string(),
         state: view.state,
@@ -30,9 +38,19 @@ pub fn explain(shown: &Shown, id: JobId, now: Time) -> Result<Explanation, api::
         message: view.message,
         options: if open { options(shown.state.books(), claim) } else { Vec::new() },
         history: lines.collect(),
-        next_steps: next_steps(shown, claim, view.state),
+        next_steps: next_steps(shown, claim, ceiling),
         decision: job.map(|job| job.decision).filter(|&decision| decision > 0),
     })
+}
+
+/// The task of an array that there is most to say of.
+fn spokesman(shown: &Shown, claims: std::ops::Range<u32>) -> ClaimId {
+    let first = ClaimId(claims.start);
+    let books = shown.state.books();
+    let state = |claim: &ClaimId| views::state_of(books.claim(*claim)).0;
+    let is_failed = |claim: &ClaimId| matches!(state(claim), JobState::Failed | JobState::TimedOut | JobState::Refused);
+    let failed = claims.clone().map(ClaimId).find(is_failed);
+    failed.or_else(|| claims.map(ClaimId).find(|claim| !state(claim).is_final())).unwrap_or(first)
 }
 
 /// The shapes the job could have, what each is worth by what is known of it, and what is in the way now.
@@ -114,9 +132,20 @@ fn obstacle(books: &Books, claim: &Claim, kind: GpuKind, workers: u32) -> Option
     claim.target.is_some().then(|| "not worth a restart, or worth more to others".into())
 }
 
+/// No job has a higher one.
+const HIGHEST_PRIORITY: i32 = 1000;
+
+/// The lowest priority by which the claim would come before all others that wait; none if it does already.
+fn priority_above_others(books: &Books, claim: &Claim) -> Option<i32> {
+    let others = books.claims().live().filter(|other| other.id != claim.id && other.is_waiting() && !other.held);
+    let highest = others.map(|other| other.priority).max()?;
+    (highest >= claim.priority).then_some(highest + 1).filter(|&priority| priority <= HIGHEST_PRIORITY)
+}
+
 /// What the user can do about it.
-fn next_steps(shown: &Shown, claim: &Claim, state: JobState) -> Vec<String> {
+fn next_steps(shown: &Shown, claim: &Claim, ceiling: Option<i32>) -> Vec<String> {
     let id = shown.ledger.id(claim.id);
+    let state = views::state_of(claim).0;
     let mut steps = Vec::new();
     match (state, claim.note.reason) {
         (JobState::Pending, _) if claim.note.obstacle.is_none() && claim.note.reason == Reason::PendingEvaluation => {
@@ -130,7 +159,10 @@ fn next_steps(shown: &Shown, claim: &Claim, state: JobState) -> Vec<String> {
             if !claim.spec.kinds.is_empty() {
                 steps.push("let it use other kinds of GPU: leave out --gpu-kind".into());
             }
-            steps.push(format!("let it go before others: moira priority {id} {}", claim.priority + 1));
+            let higher = priority_above_others(shown.state.books(), claim);
+            if let Some(priority) = higher.filter(|&priority| priority <= ceiling.unwrap_or(HIGHEST_PRIORITY)) {
+                steps.push(format!("let it go before others: moira priority {id} {priority}"));
+            }
         }
         (JobState::Pending, Reason::WaitingForQuota) => {
             steps.push("see the limits with `moira queue ls`, or submit to another queue with --queue".into());

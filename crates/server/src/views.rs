@@ -6,7 +6,7 @@ use api::{
 };
 use cluster::{ClaimId, NodeId, Time};
 use engine::{Command, Event};
-use plan::{Availability, Claim, Obstacle, Outcome, Phase, Reason};
+use plan::{Availability, Claim, Note, Obstacle, Outcome, Phase, Reason};
 
 use crate::fact::{Acceptance, Array, Fact};
 use crate::ledger::{Job, What};
@@ -209,8 +209,12 @@ fn message(shown: &Shown, claim: &Claim) -> Option<String> {
 
 /// A note as a sentence, with names for numbers.
 pub(crate) fn sentence(shown: &Shown, claim: &Claim) -> Option<String> {
+    sentence_of(shown, claim, claim.note)
+}
+
+/// The same for a note that was made earlier.
+fn sentence_of(shown: &Shown, claim: &Claim, note: Note) -> Option<String> {
     let books = shown.state.books();
-    let note = claim.note;
     let id = |claim: ClaimId| shown.ledger.id(claim).to_string();
     let why = match note.obstacle {
         Some(Obstacle::Capacity { needed, free }) => format!("needs {needed} GPUs, {free} free"),
@@ -375,11 +379,11 @@ pub fn queues(shown: &Shown) -> Vec<QueueView> {
             pending_gpus: waiting().map(|claim| claim.spec.min_gpus()).sum::<cluster::Gpus>().as_f64(),
             running: mine().filter(|claim| claim.holds().is_some()).count() as u32,
             pending: waiting().count() as u32,
+            closed: queue.closed,
         }
     });
     views.collect()
 }
-            closed: queue.closed,
 
 pub fn nodes(shown: &Shown) -> Vec<NodeView> {
     let books = shown.state.books();
@@ -477,11 +481,11 @@ pub fn event(shown: &Shown, line: &Line) -> Option<EventView> {
                 (None, "node_changed", format!("{name}: {availability:?}"))
             }
             Event::PolicyChosen { name } => (None, "policy_chosen", name.clone()),
+            Event::QueuesChanged { .. } => (None, "queues_changed", "see the queues for what they are now".into()),
             Event::PlanRefused { why } => (None, "plan_refused", why.to_string()),
             Event::NumbersBegin { at } => (None, "numbers_begin", format!("jobs are numbered from {at} on")),
             Event::Forgotten { claims } => (None, "forgotten", format!("{} jobs that had ended", claims.len())),
             Event::ClusterDefined { .. }
-            Event::QueuesChanged { .. } => (None, "queues_changed", "see the queues for what they are now".into()),
             | Event::ClaimRested { .. }
             | Event::Refitted { .. }
             | Event::RunTimed { .. }
@@ -498,7 +502,7 @@ pub fn event(shown: &Shown, line: &Line) -> Option<EventView> {
 }
 
 /// Something that became of a job, as a line of its history.
-pub(crate) fn happening(shown: &Shown, what: &What) -> Option<String> {
+pub(crate) fn happening(shown: &Shown, claim: &Claim, what: &What) -> Option<String> {
     let books = shown.state.books();
     Some(match what {
         What::Submitted => "submitted".into(),
@@ -526,6 +530,9 @@ pub(crate) fn happening(shown: &Shown, what: &What) -> Option<String> {
         What::LimitReached => "reached its time limit".into(),
         What::Ended(outcome) => format!("ended: {outcome:?}"),
         What::Noted(note) if note.obstacle.is_none() && note.chosen.is_some() => return None,
+        What::Noted(note) if note.obstacle.is_some() => {
+            format!("{}: {}", note.reason, sentence_of(shown, claim, *note)?)
+        }
         What::Noted(note) => note.to_string(),
     })
 }

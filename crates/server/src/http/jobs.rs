@@ -297,8 +297,9 @@ pub(crate) async fn explain(
     Named(id): Named,
 ) -> Result<Json<Explanation>, Failure> {
     check_details(&door, &caller, id)?;
+    let ceiling = door.directory.access().ceiling_of(&caller.name, caller.role).priority;
     let shown = door.service.replica.read();
-    Ok(Json(why::explain(&shown, id, door.service.clock.now())?))
+    Ok(Json(why::explain(&shown, id, door.service.clock.now(), ceiling)?))
 }
 
 #[derive(Debug, Deserialize, IntoParams)]

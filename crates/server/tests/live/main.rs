@@ -1,5 +1,6 @@
 //! The live loop, driven by hand.
 
+mod explain;
 mod harness;
 mod parity;
 mod resize;

@@ -99,7 +99,7 @@ impl Bench {
             self.second += 1;
             self.live.turn(self.now(), Vec::new(), Vec::new()).unwrap();
         }
-        let jobs = [0, 1].map(|number| explain(&self.live.replica.read(), JobId::job(number), self.now()));
+        let jobs = [0, 1].map(|number| explain(&self.live.replica.read(), JobId::job(number), self.now(), None));
         panic!("the executor was never told {what}: {jobs:#?}");
     }
 
@@ -119,7 +119,7 @@ impl Bench {
     }
 
     fn history(&self, number: u32) -> String {
-        let explained = explain(&self.live.replica.read(), JobId::job(number), self.now()).unwrap();
+        let explained = explain(&self.live.replica.read(), JobId::job(number), self.now(), None).unwrap();
         explained.history.iter().map(|line| format!("{}\n", line.text)).collect()
     }
 
