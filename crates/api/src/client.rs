@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration as Patience;
 
 use hyper::Method;
+use hyper::body::Bytes;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -20,8 +21,8 @@ use crate::problem::Problem;
 use crate::progress::{ProgressReply, ProgressReport};
 use crate::spec::JobRequest;
 use crate::view::{
-    ConfigView, Explanation, Health, JobPage, JobState, JobView, NodePage, PolicyRequest, PolicyView, PriorityRequest,
-    QueueChanges, QueuePage, QueuesRequest,
+    ConfigView, Explanation, Health, InputReply, JobPage, JobState, JobView, NodePage, PolicyRequest, PolicyView,
+    PriorityRequest, QueueChanges, QueuePage, QueuesRequest,
 };
 
 use address::Address;
@@ -144,12 +145,34 @@ impl Client {
         self.post(format!("/v1/jobs/{id}/cancel")).await
     }
 
+    /// Ends a job at once, without time to save its state; also one that was cancelled and is still saving.
+    pub async fn kill(&self, id: JobId) -> Result<JobView, Error> {
+        self.post(format!("/v1/jobs/{id}/cancel?now=true")).await
+    }
+
+    /// Sends what its first worker reads as standard input, from this byte of it on, and whether it ends there. The same
+    /// may be sent twice.
+    pub async fn send_input(&self, id: JobId, offset: u64, bytes: &[u8], end: bool) -> Result<InputReply, Error> {
+        let parameters = [("offset", Some(offset.to_string())), ("end", end.then(|| "true".into()))];
+        let mut ask = Ask::new(Method::POST, format!("/v1/jobs/{id}/input{}", address::query(&parameters)));
+        ask.body = Some(Bytes::copy_from_slice(bytes));
+        ask.content = "application/octet-stream";
+        self.ask(ask).await
+    }
+
     pub async fn hold(&self, id: JobId) -> Result<JobView, Error> {
         self.post(format!("/v1/jobs/{id}/hold")).await
     }
 
     pub async fn release(&self, id: JobId) -> Result<JobView, Error> {
         self.post(format!("/v1/jobs/{id}/release")).await
+    }
+
+    /// Runs a job that failed once more, as a new job that goes on from its checkpoint. The same key gives the same answer.
+    pub async fn requeue(&self, id: JobId, idempotency_key: &str) -> Result<JobView, Error> {
+        let mut ask = Ask::new(Method::POST, format!("/v1/jobs/{id}/requeue"));
+        ask.idempotency_key = Some(idempotency_key.into());
+        self.ask(ask).await
     }
 
     pub async fn set_priority(&self, id: JobId, priority: i32) -> Result<JobView, Error> {

@@ -33,7 +33,8 @@ pub use spec::{
 };
 pub use time::{rfc3339, unix_millis};
 pub use view::{
-    ArrayView, ConfigView, EventView, Explanation, Health, HistoryLine, InterruptionView, JobPage, JobState, JobView,
-    NodePage, NodeView, OptionView, PolicyRequest, PolicyView, PriorityRequest, ProgressView, QueueChangeView,
-    QueueChanges, QueuePage, QueueRequest, QueueView, QueuesRequest, UsageView, WorkersView,
+    ArrayView, ConfigView, EventView, Explanation, FailureView, Health, HistoryLine, InputReply, InterruptionView,
+    JobPage, JobState, JobView, NodePage, NodeView, OptionView, PolicyRequest, PolicyView, PriorityRequest,
+    ProgressView, QueueChangeView, QueueChanges, QueuePage, QueueRequest, QueueView, QueuesRequest, UsageView,
+    WorkersView,
 };

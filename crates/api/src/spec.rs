@@ -87,6 +87,9 @@ pub struct JobRequest {
     /// Wait until somebody releases it.
     #[serde(default, skip_serializing_if = "is_default")]
     pub hold: bool,
+    /// Its first worker reads what is sent to `POST /v1/jobs/{id}/input`; otherwise its standard input is empty.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub stdin: bool,
     #[serde(default, skip_serializing_if = "is_default")]
     pub ulimits: UlimitsRequest,
 }
@@ -213,6 +216,7 @@ impl JobRequest {
             depends_on: Vec::new(),
             array: None,
             hold: false,
+            stdin: false,
             ulimits: UlimitsRequest::default(),
         }
     }

@@ -48,6 +48,9 @@ pub struct JobView {
     pub reason: Option<String>,
     /// The same for people.
     pub message: Option<String>,
+    /// How it failed, if it did; of an array, the first task that did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<FailureView>,
     /// Of the worker that failed first, or 0.
     pub exit_code: Option<i32>,
     /// The signal that ended it.
@@ -93,6 +96,25 @@ pub struct JobView {
     /// It belongs to someone else, and only a summary is shown of it: what is not said here may be so all the same.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub summary: bool,
+}
+
+/// How a job failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FailureView {
+    /// A stable word: `exit`, `signal`, `out_of_memory`, `no_such_program`, `dependency`, `time_limit`, …
+    pub kind: String,
+    /// The same for people.
+    pub message: String,
+    /// The worker that failed before all others, by the number that its log goes by.
+    pub worker: Option<u32>,
+    /// How many workers the run had.
+    pub workers: u32,
+    /// Which launch it was.
+    pub attempt: u32,
+    /// The task of an array.
+    pub task: Option<String>,
+    /// What its user can do.
+    pub next_steps: Vec<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -357,6 +379,13 @@ impl PriorityRequest {
         }
         Err(FieldFault::new("priority", format!("expected from -1000 to 1000, found {}", self.priority)))
     }
+}
+
+/// How much of a job's input was taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct InputReply {
+    /// Bytes so far: what comes next begins here.
+    pub length: u64,
 }
 
 /// Whether the service lives, and whether it can take jobs.

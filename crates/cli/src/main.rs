@@ -47,6 +47,8 @@ enum Command {
     Hold(command::jobs::Change),
     /// Let held jobs go on
     Release(command::jobs::Change),
+    /// Run jobs that failed once more, each from its last checkpoint
+    Requeue(command::jobs::Requeue),
     /// Give a job another priority
     Priority(command::jobs::Priority),
     /// The queues of the service
@@ -136,6 +138,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Cancel(change) => change.cancel(),
         Command::Hold(change) => change.hold(),
         Command::Release(change) => change.release(),
+        Command::Requeue(requeue) => requeue.run(),
         Command::Priority(priority) => priority.run(),
         Command::Queue(queue) => queue.run(),
         Command::Node(node) => node.run(),

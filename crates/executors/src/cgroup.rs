@@ -75,6 +75,14 @@ impl Group {
         lists.flat_map(|list| list.lines().filter_map(|pid| pid.parse().ok()).collect::<Vec<i32>>()).collect()
     }
 
+    /// Whether the kernel killed a process of it because all together had more memory than they may.
+    pub(crate) fn ran_out_of_memory(&self) -> bool {
+        // Of version 2 and of version 1.
+        let files = ["memory.events", "memory.oom_control"];
+        let texts = self.parts.iter().flat_map(|(dir, _)| files.map(|file| fs::read_to_string(dir.join(file))));
+        texts.flatten().any(|text| oom_kills(&text) > 0)
+    }
+
     /// A group whose last process has just gone may be busy for a moment.
     pub(crate) fn remove(&self) {
         for (dir, _) in &self.parts {
@@ -89,6 +97,10 @@ impl Group {
             }
         }
     }
+}
+
+fn oom_kills(text: &str) -> u64 {
+    text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok()).unwrap_or(0)
 }
 
 /// Where this process is in the hierarchy of a version 1 controller, or in that of version 2.
@@ -140,6 +152,13 @@ mod tests {
         assert_eq!(mounted(v1, None), None);
         assert_eq!(group_path("3:cpu,cpuacct:/a/b", Some("cpu")), Some("/a/b"));
         assert_eq!(group_path("0::/user.slice", None), Some("/user.slice"));
+    }
+
+    #[test]
+    fn a_kill_for_want_of_memory_is_counted_by_both_versions() {
+        assert_eq!(oom_kills("low 0\nhigh 0\nmax 31\noom 2\noom_kill 1\noom_group_kill 0\n"), 1);
+        assert_eq!(oom_kills("oom_kill_disable 0\nunder_oom 0\noom_kill 3\n"), 3);
+        assert_eq!(oom_kills("oom_kill_disable 0\nunder_oom 0\n"), 0);
     }
 
     #[test]

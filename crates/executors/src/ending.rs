@@ -1,7 +1,7 @@
 //! How a run came to its end, and what it used on the way. Facts only: whether an end is a failure, a preemption or a
 //! success is for the engine to say.
 
-use cluster::Span;
+use cluster::{Bytes, Span};
 use serde::{Deserialize, Serialize};
 
 /// The end of a run, as its supervisor saw it.
@@ -15,6 +15,12 @@ pub struct Ending {
     /// The rank of the worker that failed before all others: they were stopped because of it.
     #[serde(default)]
     pub failed_first: Option<u32>,
+    /// The same worker by the number that its log goes by: after a resize that is not its rank.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed_member: Option<u32>,
+    /// What that worker was allowed of memory, if it failed because it wanted more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub out_of_memory: Option<Bytes>,
     /// Why the run could not start or could not go on with other workers, or that its supervisor was lost.
     pub trouble: Option<String>,
     /// Its workers agreed to change and did not go on: that is the trouble, and nobody's fault but theirs.

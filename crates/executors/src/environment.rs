@@ -245,6 +245,7 @@ mod tests {
             notice: Span::ZERO,
             job_name: "bert".into(),
             queue: "nlp".into(),
+            input: None,
         };
         LaunchOrder {
             run: Run { claim: ClaimId(7), attempt: 2 },

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use cluster::Span;
+use cluster::{Bytes, Span};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process, kill_process_group, wait};
 
@@ -26,7 +26,7 @@ use crate::run_dir::{RunDir, name_of};
 use crate::stopwatch::Stopwatch;
 use crate::usage::Sampler;
 use crate::worker::{CANNOT_RUN, StartFailure};
-use crate::{Ending, Enforcement, ExecutorError, Exit, news};
+use crate::{Ending, Enforcement, ExecutorError, Exit, Input, news};
 use resize::{Resize, WishStamp};
 use terminate::Departure;
 
@@ -78,6 +78,8 @@ struct Gang<'a> {
     /// By member.
     exits: BTreeMap<u32, Exit>,
     first_failure: Option<u32>,
+    /// What the first that failed was allowed of memory, if it wanted more.
+    out_of_memory: Option<Bytes>,
     /// The deadline of the start.
     up_by: Instant,
     /// Whether the start is on record.
@@ -126,6 +128,7 @@ impl<'a> Gang<'a> {
             wish: None,
             exits: BTreeMap::new(),
             first_failure: None,
+            out_of_memory: None,
             up_by: now + duration(assignment.start_within),
             is_start_noted: false,
             are_workers_noted: true,
@@ -171,6 +174,9 @@ impl<'a> Gang<'a> {
         let their_errors = their_output.try_clone().map_err(|error| cannot("cannot make a pipe", error))?;
         let log = Pump::start(output, self.dir.log(member.member))
             .map_err(|error| StartFailure { code: CANNOT_RUN, reason: error.to_string() })?;
+        if member.member == 0 {
+            self.feed().map_err(|error| StartFailure { code: CANNOT_RUN, reason: error.to_string() })?;
+        }
         let (program, arguments) = self
             .assignment
             .supervisor
@@ -193,6 +199,13 @@ impl<'a> Gang<'a> {
         let member = member.member;
         let (status, heard) = (Some(status), Vec::new());
         Ok(Worker { member, identity, group, status, heard, log, allowance, departure: None, has_ended: false })
+    }
+
+    /// Lets the first worker read what is sent to the job.
+    fn feed(&self) -> Result<(), ExecutorError> {
+        let Some(name) = &self.assignment.order.program.input else { return Ok(()) };
+        self.dir.make_stdin(self.assignment.account.as_ref())?;
+        Input::of(self.dir.data_dir(), name).feed(self.dir.stdin())
     }
 
     /// A worker that has ended may have left word why it did not start.
@@ -344,8 +357,15 @@ impl<'a> Gang<'a> {
             self.exits.entry(member).or_insert(exit);
             if exit.is_failure() && !is_moot && self.first_failure.is_none() {
                 self.first_failure = Some(member);
+                self.out_of_memory = self.memory_that_was_too_little(member);
             }
         }
+    }
+
+    fn memory_that_was_too_little(&self, member: u32) -> Option<Bytes> {
+        let worker = self.workers.iter().find(|worker| worker.member == member)?;
+        let allowed = self.roster.find(member)?.assignment.memory;
+        worker.group.ran_out_of_memory().then_some(allowed)
     }
 
     fn exit_of_member(&self, member: u32) -> Exit {
@@ -477,6 +497,8 @@ impl<'a> Gang<'a> {
         groups.iter().for_each(Group::remove);
         self.ending.usage = self.sampler.sample(Instant::now());
         self.ending.exits = self.roster.members.iter().map(|it| self.exit_of_member(it.member)).collect();
+        self.ending.failed_member = self.first_failure;
+        self.ending.out_of_memory = self.out_of_memory;
         self.ending.failed_first = self.first_failure.and_then(|member| self.roster.rank_of(member));
         self.ending
     }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use cluster::{Bytes, NodeId, Run, Span, Time};
+use cluster::{Bytes, ClaimId, NodeId, Run, Span, Time};
 use perf::Tuning;
 use serde::{Deserialize, Serialize};
 
@@ -25,6 +25,7 @@ mod enforcement;
 mod environment;
 mod error;
 mod gang;
+mod input;
 mod kill;
 mod local;
 mod log_bell;
@@ -58,6 +59,7 @@ pub use checkpoints::Checkpoints;
 pub use ending::{Ending, Exit, Usage};
 pub use enforcement::{CpuLimit, Enforcement};
 pub use error::ExecutorError;
+pub use input::{Input, InputError, MOST_INPUT};
 pub use local::Local;
 pub use log_bell::{LogBell, LogFollower};
 pub use log_pieces::{LogPiece, log_pieces};
@@ -113,6 +115,9 @@ pub struct Program {
     pub notice: Span,
     pub job_name: String,
     pub queue: String,
+    /// The spool that the first worker reads as its standard input, by its name; none is no input.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input: Option<String>,
 }
 
 /// A user of the operating system.
@@ -169,6 +174,9 @@ pub struct LaunchOrder {
     /// How long it may last, whether or not the service is there to stop it; none is for ever.
     #[serde(default)]
     pub limit: Option<TimeLimit>,
+    /// The job that has ended and whose checkpoints it takes over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub continues: Option<ClaimId>,
 }
 
 /// How long a run may last, and how it is then stopped.

@@ -22,7 +22,7 @@ use crate::device_locks::DeviceLocks;
 use crate::environment::{Part, Surroundings, environment};
 use crate::lost::{end_if_lost, end_if_never_held, is_supervised};
 use crate::news::{self, Listener};
-use crate::origin::claim_checkpoints;
+use crate::origin::{claim_checkpoints, take_over};
 use crate::ports::Ports;
 use crate::private::{PRIVATE_FILE, umask_at_start};
 use crate::progress::Progress;
@@ -293,6 +293,9 @@ impl Local {
         let account = order.program.account.as_ref();
         let checkpoints = self.checkpoints.of(order.run.claim);
         if let Some(origin) = &order.origin {
+            if let Some(earlier) = order.continues {
+                take_over(&self.checkpoints.of(earlier), earlier, &checkpoints, origin)?;
+            }
             claim_checkpoints(&checkpoints, origin)?;
         }
         make_checkpoint_dir(&checkpoints, account)?;

@@ -64,6 +64,8 @@ pub(crate) fn end_if_lost(dir: &RunDir, seen: &[Identity]) -> Result<bool, Execu
         told_to_stop: dir.stop_note()?.is_some(),
         exits: vec![Exit::default(); dir.roster(&assignment)?.members.len()],
         failed_first: None,
+        failed_member: None,
+        out_of_memory: None,
         hung: false,
         limit_reached: ran.zip(limit).is_some_and(|(ran, limit)| ran >= limit.remaining),
         ran,

@@ -166,6 +166,20 @@ pub(crate) fn claim_checkpoints(dir: &Path, origin: &Origin) -> Result<(), Execu
     }
 }
 
+/// Lets a job go on with the checkpoints of an earlier one that has ended; done twice, it is done once. Where there are
+/// none, or they are not that job's, it begins anew.
+pub(crate) fn take_over(from: &Path, earlier: ClaimId, to: &Path, origin: &Origin) -> Result<(), ExecutorError> {
+    let is_its_own = |note: &Origin| note.data_dir == origin.data_dir && note.job == earlier;
+    if exists(to) || !exists(from) || !owner_of(from).as_ref().is_some_and(is_its_own) {
+        return Ok(());
+    }
+    // The new note comes first and the old one goes last: at every moment the directory has one.
+    write_durably(&note_beside(to), origin)?;
+    disk::rename(from, to).map_err(ExecutorError::file("hand over", from))?;
+    let note = note_beside(from);
+    fs::remove_file(&note).map_err(ExecutorError::file("remove", &note))
+}
+
 fn set_aside_unless_of(checkpoints: &Path, origin: &Origin) -> Result<Option<PathBuf>, ExecutorError> {
     let note = note_beside(checkpoints);
     let found = owner_of(checkpoints);

@@ -66,6 +66,7 @@ fn order() -> LaunchOrder {
         notice: Span::ZERO,
         job_name: "job".into(),
         queue: "default".into(),
+        input: None,
     };
     LaunchOrder {
         run: RUN,
@@ -77,6 +78,7 @@ fn order() -> LaunchOrder {
         tuning: Some(Tuning { local: 8, accumulations: 1 }),
         origin: Some(origin()),
         limit: None,
+        continues: None,
     }
 }
 

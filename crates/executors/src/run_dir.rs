@@ -13,6 +13,7 @@
 //! | `workers.json`, `usage.json`, `started` | supervisor | may be torn or absent, which counts as absent |
 //! | `progress.read` | service | may be torn or absent: reports are read again |
 //! | `token`, `tuning.json`, `resize.json`, `gang/` | both | may be torn or absent: they mean nothing once the workers are gone |
+//! | `stdin` | supervisor | a pipe of a run that is over |
 //! | `logs/`, `progress.jsonl` | supervisor, job | as much as was written |
 
 use std::fs::{self, File, OpenOptions};
@@ -23,7 +24,7 @@ use std::path::{Path, PathBuf};
 use cluster::{ClaimId, Run, Span};
 use disk::As;
 use perf::Tuning;
-use rustix::fs::{FlockOperation, Gid, Mode, OFlags, Uid, fchmod, fchown, flock, fstat};
+use rustix::fs::{CWD, FileType, FlockOperation, Gid, Mode, OFlags, Uid, fchmod, fchown, flock, fstat, mknodat};
 use rustix::process::{getegid, geteuid};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -155,6 +156,20 @@ impl RunDir {
         self.path.join("logs").join(format!("worker-{worker}.log"))
     }
 
+    /// The pipe that is the standard input of the first worker, as long as one of its ends is not open.
+    pub(crate) fn stdin(&self) -> PathBuf {
+        self.file("stdin")
+    }
+
+    /// Makes that pipe. It belongs to the job: a program may open `/dev/stdin`, which asks who owns it.
+    pub(crate) fn make_stdin(&self, account: Option<&Account>) -> Result<(), ExecutorError> {
+        let path = self.stdin();
+        let mode = Mode::from_raw_mode(PRIVATE_FILE);
+        mknodat(CWD, &path, FileType::Fifo, mode, 0)
+            .map_err(|error| ExecutorError::file("make", &path)(error.into()))?;
+        own(&path, account)
+    }
+
     /// Where workers and their supervisor agree on a resize.
     pub(crate) fn gang_dir(&self) -> PathBuf {
         self.file("gang")
@@ -196,7 +211,10 @@ impl RunDir {
 
     /// The run has ended and nothing more is written: only what is worth keeping stays.
     pub(crate) fn tidy(&self) -> Result<(), ExecutorError> {
-        disk::remove_unfinished(&self.path)
+        // Of a worker that never opened its input.
+        fs::remove_file(self.stdin())
+            .or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) })
+            .and_then(|()| disk::remove_unfinished(&self.path))
             .and_then(|()| disk::remove_spares(&self.path))
             .map_err(ExecutorError::file("tidy", &self.path))
     }

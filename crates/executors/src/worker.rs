@@ -44,9 +44,11 @@ pub fn become_worker(run_dir: &Path, member: u32) -> ExitCode {
     // Where users are looked up may be left open, and is not the job's to read.
     close_inherited();
     let status = rustix::io::fcntl_dupfd_cloexec(io::stdin().as_fd(), 3).map(File::from);
-    let prepared = orders.and_then(|orders| prepare(&orders).map(|()| orders));
-    let failure = prepared
-        .map_or_else(|failure| failure, |Orders { assignment, worker, .. }| run(&assignment, &worker, launched));
+    let prepared = orders.and_then(|orders| prepare(run_dir, &orders).map(|input| (orders, input)));
+    let failure = prepared.map_or_else(
+        |failure| failure,
+        |(Orders { assignment, worker, .. }, input)| run(&assignment, &worker, input, launched),
+    );
     let told = status
         .map_err(io::Error::from)
         .and_then(|mut status| status.write_all(&serde_json::to_vec(&failure).map_err(io::Error::other)?));
@@ -86,12 +88,16 @@ fn orders(run_dir: &Path, member: u32) -> Result<Orders, StartFailure> {
     Ok(Orders { assignment, supervisor, member, worker, groups })
 }
 
-/// All but the command itself, in an order in which each step may still be taken.
-fn prepare(orders: &Orders) -> Result<(), StartFailure> {
+/// All but the command itself, in an order in which each step may still be taken. What it returns is the job's input.
+fn prepare(run_dir: &Path, orders: &Orders) -> Result<Option<File>, StartFailure> {
     let Orders { assignment, supervisor, member, worker, groups } = orders;
     setsid().map_err(|error| StartFailure::new("cannot begin a session", error))?;
     let join = group_of(assignment, *member, worker).join();
     join.map_err(|error| StartFailure::new("cannot enter its control group", error))?;
+    // The supervisor opens the other end, and each waits for the other.
+    let has_input = *member == 0 && assignment.order.program.input.is_some();
+    let input = has_input.then(|| File::open(RunDir::at(run_dir).stdin())).transpose();
+    let input = input.map_err(|error| StartFailure::new("cannot open its standard input", error))?;
     limit(assignment.limits)?;
     umask(Mode::from_raw_mode(assignment.umask));
     if let Some(account) = &assignment.account {
@@ -105,7 +111,8 @@ fn prepare(orders: &Orders) -> Result<(), StartFailure> {
     }
     let workdir = &assignment.workdir;
     std::env::set_current_dir(workdir)
-        .map_err(|error| StartFailure::new(&format!("cannot enter `{}`", workdir.display()), error))
+        .map_err(|error| StartFailure::new(&format!("cannot enter `{}`", workdir.display()), error))?;
+    Ok(input)
 }
 
 /// A member of the gang that was launched, or one that a resize calls for.
@@ -117,21 +124,27 @@ fn find(dir: &RunDir, assignment: &Assignment, member: u32) -> Result<Option<Wor
 }
 
 /// Becomes the user's command; this returns only if there is no way to.
-fn run(assignment: &Assignment, worker: &WorkerAssignment, launched: SystemTime) -> StartFailure {
+fn run(assignment: &Assignment, worker: &WorkerAssignment, input: Option<File>, launched: SystemTime) -> StartFailure {
     let Some((program, arguments)) = assignment.command.split_first() else {
         return StartFailure { code: CANNOT_RUN, reason: "there is no command".into() };
     };
     let mut command = Command::new(program);
     let since_1970 = launched.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
-    command.args(arguments).env_clear().envs(&worker.environment).stdin(Stdio::null());
+    command.args(arguments).env_clear().envs(&worker.environment).stdin(input.map_or_else(Stdio::null, Stdio::from));
     command.env("MOIRA_LAUNCHED_AT", format!("{since_1970:.3}"));
     // Last, since this process itself may need more than the job is allowed.
     if let Err(failure) = limit_one(Resource::As, "address space", assignment.limits.address_space) {
         return failure;
     }
     let error = command.exec();
-    let code = if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { CANNOT_RUN };
-    StartFailure { code, reason: format!("`{program}`: {}", plain(&error)) }
+    match error.kind() {
+        // A script is not found either if the program that its first line names is not.
+        io::ErrorKind::NotFound if program.contains('/') && Path::new(program).exists() => {
+            StartFailure { code: NOT_FOUND, reason: format!("`{program}` needs an interpreter that is not there") }
+        }
+        io::ErrorKind::NotFound => StartFailure { code: NOT_FOUND, reason: format!("no such program: `{program}`") },
+        _ => StartFailure { code: CANNOT_RUN, reason: format!("`{program}`: {}", plain(&error)) },
+    }
 }
 
 fn limit(limits: Limits) -> Result<(), StartFailure> {

@@ -35,6 +35,8 @@ pub struct Core {
 pub enum Ask {
     Submit(Box<Submission>),
     Cancel(JobId),
+    /// The same without time to save its state, also for one that was cancelled before.
+    Kill(JobId),
     Hold(JobId),
     Release(JobId),
     Reprioritise(JobId, i32),
@@ -63,6 +65,8 @@ pub struct Submission {
     pub array: Option<Array>,
     /// How much its owner may have.
     pub ceiling: Ceiling,
+    /// The claims that ended and are run again by this: one for each task, or none.
+    pub continues: Vec<ClaimId>,
 }
 
 impl Submission {
@@ -92,10 +96,11 @@ impl Submission {
             notice: request.checkpoint.notice.map_or(Span::ZERO, api::Duration::span),
             job_name: request.display_name(),
             queue: scene.queues.queue(spec.queue).name.to_string(),
+            input: None,
         };
         let array = request.array.map(|array| Array { indices: array.tasks().collect(), at_once: array.at_once });
         let (spec, speed, ceiling) = (Arc::new(spec), Arc::new(built.speed), Ceiling::default());
-        Ok(Submission { spec, speed, request, program, key, array, ceiling })
+        Ok(Submission { spec, speed, request, program, key, array, ceiling, continues: Vec::new() })
     }
 }
 
@@ -428,6 +433,7 @@ impl Batch<'_> {
         match ask {
             Ask::Submit(submission) => self.submit(now, caller, *submission),
             Ask::Cancel(id) => self.change(caller, id, Deed::Cancel(id), Request::Cancel),
+            Ask::Kill(id) => self.kill(caller, id),
             Ask::Hold(id) => self.change(caller, id, Deed::Hold(id), Request::Hold),
             Ask::Release(id) => {
                 let throttled = |claim: u32| self.core.ledger.job(ClaimId(claim)).is_some_and(|job| job.throttled);
@@ -496,6 +502,7 @@ impl Batch<'_> {
             program: Arc::new(submission.program),
             key: submission.key,
             array: submission.array,
+            continues: submission.continues,
             request: submission.request,
         });
         let fact = Fact::Numbered(acceptance.clone());
@@ -588,6 +595,25 @@ impl Batch<'_> {
         // Of an array some tasks may be beyond the change: that is no reason to refuse it.
         let replies = if several { begin..begin } else { begin..*self.requests };
         Ok(Awaited::Core { replies, done: Done::Nothing, deed: (caller.clone(), deed) })
+    }
+
+    /// All claims of a job that have not ended are cancelled, unless they were. That their runs are killed is up to whoever
+    /// carries out the deed.
+    fn kill(&mut self, caller: &Caller, id: JobId) -> Result<Awaited, Problem> {
+        let claims = self.core.ledger.claims(id).ok_or_else(|| no_job(&self.core.ledger, id))?;
+        let owner = &self.core.ledger.acceptance(ClaimId(claims.start)).expect("it was just found").owner;
+        if !caller.may_change_jobs_of(owner) {
+            return Err(not_yours(id));
+        }
+        let books = self.core.engine.state().books();
+        let live: Vec<_> = claims.map(|claim| books.claim(ClaimId(claim))).filter(|claim| claim.is_live()).collect();
+        if live.is_empty() {
+            return Err(Problem::conflict(format!("job {id} has ended")));
+        }
+        let stay: Vec<ClaimId> = live.iter().filter(|claim| claim.leaves_as.is_none()).map(|claim| claim.id).collect();
+        stay.into_iter().for_each(|claim| self.request(Request::Cancel(claim)));
+        let begin = *self.requests;
+        Ok(Awaited::Core { replies: begin..begin, done: Done::Nothing, deed: (caller.clone(), Deed::Kill(id)) })
     }
 
     fn node(

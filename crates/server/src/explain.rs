@@ -38,7 +38,10 @@ pub fn explain(shown: &Shown, id: JobId, now: Time, ceiling: Option<i32>) -> Res
         message: view.message,
         options: if open { options(shown.state.books(), claim) } else { Vec::new() },
         history: lines.collect(),
-        next_steps: next_steps(shown, claim, ceiling),
+        next_steps: match view.failure {
+            Some(failure) => failure.next_steps,
+            None => next_steps(shown, claim, ceiling),
+        },
         decision: job.map(|job| job.decision).filter(|&decision| decision > 0),
     })
 }
@@ -171,12 +174,6 @@ fn next_steps(shown: &Shown, claim: &Claim, ceiling: Option<i32>) -> Vec<String>
             steps.push("see the jobs it waits for with `moira show`; if one fails, this one ends too".into());
         }
         (JobState::Held, _) => steps.push(format!("moira release {id}")),
-        (JobState::Failed | JobState::TimedOut, _) => {
-            steps.push(format!("read what it said: moira logs {id}"));
-            if state == JobState::TimedOut {
-                steps.push("submit it again with a longer --max-runtime".into());
-            }
-        }
         (JobState::Running, _)
             if claim.speed.adaptation.is_none() && claim.spec.scaling.max() > claim.spec.scaling.min() =>
         {

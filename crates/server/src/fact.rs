@@ -68,6 +68,8 @@ pub enum Fact {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Deed {
     Cancel(JobId),
+    /// Ended without time to save its state.
+    Kill(JobId),
     Hold(JobId),
     Release(JobId),
     Reprioritise(JobId, i32),
@@ -89,6 +91,9 @@ pub struct Acceptance {
     /// The caller's own name for the submission: a second one of that name is this one.
     pub key: Option<String>,
     pub array: Option<Array>,
+    /// The claims that ended and are run again by this: one for each task, or none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub continues: Vec<ClaimId>,
 }
 
 /// The tasks of an array: their numbers, and how many may be under way at once.
@@ -111,6 +116,11 @@ pub struct Caller {
 }
 
 impl Acceptance {
+    /// The claim that ended and that this one runs again.
+    pub fn continued_by(&self, claim: ClaimId) -> Option<ClaimId> {
+        self.continues.get((claim.0 - self.first.0) as usize).copied()
+    }
+
     pub fn task_count(&self) -> u32 {
         self.array.as_ref().map_or(1, |array| array.indices.len() as u32)
     }

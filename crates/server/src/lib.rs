@@ -9,6 +9,7 @@ mod data_dir;
 mod error;
 mod explain;
 mod fact;
+mod failure;
 pub mod http;
 mod identity;
 mod image;

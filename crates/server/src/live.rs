@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
 
-use api::Problem;
-use cluster::{Devices, NodeId, Run, Span, Time};
+use api::{JobId, Problem};
+use cluster::{ClaimId, Devices, NodeId, Run, Span, Time};
 use engine::{Command, Engine, Event, Request, Settings};
 use executors::{
     Ending, Executor, ExecutorError, LaunchOrder, News, ResizeOrder, Sighting, Stage, TimeLimit, workers_of,
@@ -20,7 +20,7 @@ use tokio::sync::oneshot;
 use crate::clock::{Clock, ClockFound, Reading};
 use crate::core::{Ask, Core, Reply, Step};
 use crate::error::ServerError;
-use crate::fact::{Caller, Fact};
+use crate::fact::{Caller, Deed, Fact};
 use crate::postponed::Postponed;
 use crate::pulse::Pulse;
 use crate::replica::Replica;
@@ -342,8 +342,10 @@ impl Live {
     /// Carries out what is on record.
     fn act(&mut self, facts: &[Fact], news: Vec<News>, settled: Vec<Run>) {
         for fact in facts {
-            if let Fact::Core(Event::Issued(command)) = fact {
-                self.carry_out(command);
+            match fact {
+                Fact::Core(Event::Issued(command)) => self.carry_out(command),
+                Fact::Did { deed: Deed::Kill(id), .. } => self.kill(*id),
+                _ => {}
             }
         }
         for heard in news {
@@ -430,6 +432,16 @@ impl Live {
         let Undone { stops, settled } = std::mem::take(&mut self.undone);
         stops.into_iter().for_each(|(run, grace)| self.stop(run, grace));
         settled.into_iter().for_each(|run| self.settle(run));
+    }
+
+    /// What is left of a job that was told to stop has no more time.
+    fn kill(&mut self, id: JobId) {
+        let claims = self.core.ledger.claims(id).unwrap_or_default();
+        let books = self.core.engine.state().books();
+        let held =
+            claims.filter_map(|claim| books.claims().get(ClaimId(claim)).filter(|claim| claim.holds().is_some()));
+        let runs: Vec<Run> = held.map(plan::Claim::run).collect();
+        runs.into_iter().for_each(|run| self.stop(run, Span::ZERO));
     }
 
     fn stop(&mut self, run: Run, grace: Span) {
@@ -555,6 +567,7 @@ impl Live {
             tuning,
             origin: self.core.origin(run.claim),
             limit: self.limit_of(run),
+            continues: acceptance.continued_by(run.claim),
         }
     }
 

@@ -12,7 +12,7 @@ use std::time::{Duration as Wait, SystemTime};
 use api::{Duration, Quantity};
 use cluster::{ClaimId, Span, Time};
 use engine::State;
-use executors::{ExecutorError, Settled, SettledRun};
+use executors::{ExecutorError, Input, Settled, SettledRun};
 use journal::StoredArchive;
 use plan::{Claim, Phase};
 use serde::{Deserialize, Serialize};
@@ -200,6 +200,9 @@ pub(crate) fn keep_tidy(data_dir: &Path, limits: &Retention, replica: &Arc<Repli
         if let Err(error) = tidy(data_dir, limits, replica, &mut settled) {
             tracing::warn!(%error, "old run directories could not be removed");
         }
+        if let Err(error) = tidy_inputs(data_dir, replica) {
+            tracing::warn!(%error, "the input of jobs that have ended could not be removed");
+        }
         if let Err(error) = tidy_archives(data_dir, limits, replica) {
             tracing::warn!(%error, "old archives of the journal could not be removed");
         }
@@ -222,6 +225,22 @@ fn tidy(
         tracing::info!(runs = removed.len(), "old run directories were removed");
     }
     Ok(())
+}
+
+/// What was sent to jobs is kept as long as they may run again.
+fn tidy_inputs(data_dir: &Path, replica: &Arc<Replica>) -> Result<(), ExecutorError> {
+    // Listed first: what is made meanwhile belongs to a job that lives.
+    let names = Input::names_in(data_dir)?;
+    if names.is_empty() {
+        return Ok(());
+    }
+    let needed: BTreeSet<String> = {
+        let shown = replica.read();
+        let live = shown.state.books().claims().live();
+        live.filter_map(|claim| shown.ledger.acceptance(claim.id)?.program.input.clone()).collect()
+    };
+    let ended = names.iter().filter(|name| !needed.contains(*name));
+    ended.map(|name| Input::of(data_dir, name)).try_for_each(|input| input.remove())
 }
 
 fn tidy_archives(data_dir: &Path, limits: &Retention, replica: &Arc<Replica>) -> Result<(), ServerError> {

@@ -9,6 +9,7 @@ use engine::{Command, Event};
 use plan::{Availability, Claim, Note, Obstacle, Outcome, Phase, Reason};
 
 use crate::fact::{Acceptance, Array, Fact};
+use crate::failure;
 use crate::ledger::{Job, What};
 use crate::replica::{Line, Shown};
 
@@ -36,6 +37,7 @@ pub(crate) fn summary(view: JobView) -> JobView {
         summary: true,
         reason: None,
         message: None,
+        failure: None,
         exit_code: None,
         signal: None,
         attempts: 0,
@@ -93,6 +95,7 @@ fn claim(shown: &Shown, id: ClaimId, now: Time) -> JobView {
         state,
         reason: reason(shown, claim),
         message: message(shown, claim),
+        failure: failure::view(shown, claim),
         exit_code,
         signal: exit_code.and_then(signal_in),
         submitted_at: moment(shown, claim.submitted),
@@ -184,26 +187,15 @@ fn reason(shown: &Shown, claim: &Claim) -> Option<String> {
 }
 
 fn message(shown: &Shown, claim: &Claim) -> Option<String> {
-    let ending = shown.ledger.job(claim.id).and_then(|job| job.ending.as_ref()).map(|(_, ending)| ending);
-    let trouble = ending.and_then(|ending| ending.trouble.clone());
     match &claim.phase {
-        Phase::Ended { outcome: Outcome::Finished | Outcome::Cancelled, .. } => None,
-        Phase::Ended { outcome: Outcome::GivenUp, .. } => Some(trouble.unwrap_or_else(|| {
-            let code = ending.and_then(executors::Ending::exit_code);
-            code.map_or("it failed".into(), |code| format!("it ended with exit code {code}"))
-        })),
-        Phase::Ended { outcome: Outcome::DependencyFailed, .. } => {
-            Some("a job it was to run after did not finish".into())
-        }
-        Phase::Ended { outcome: Outcome::TimedOut, .. } => {
-            let limit = claim.spec.limit.map_or(String::new(), |limit| format!(" of {limit}"));
-            Some(format!("it reached its time limit{limit}"))
-        }
-        Phase::Ended { outcome: Outcome::Refused, .. } => Some("it could never have run here".into()),
+        Phase::Ended { .. } => failure::message(shown, claim),
         _ if shown.ledger.job(claim.id).is_some_and(|job| job.throttled) => {
             Some("enough tasks of its array are under way".into())
         }
-        _ => sentence(shown, claim).map(|why| trouble.map_or(why.clone(), |trouble| format!("{why}; last: {trouble}"))),
+        _ => {
+            let last = failure::last_run(shown, claim).map_or(String::new(), |last| format!("; last: {last}"));
+            sentence(shown, claim).map(|why| format!("{why}{last}"))
+        }
     }
 }
 
@@ -296,13 +288,15 @@ fn array(shown: &Shown, acceptance: &Acceptance, declared: &Array, now: Time, fi
         sum.add(shown, ClaimId(acceptance.first.0 + place), now);
     }
     let ended = state.is_final();
+    let failure = failure::of_array(shown, acceptance);
     let exit_code = sum.worst_exit_code.filter(|_| ended);
     JobView {
         state,
         exit_code,
         signal: exit_code.and_then(signal_in),
         reason: first.reason.filter(|_| !ended),
-        message: None,
+        message: failure.as_ref().map(|failure| failure.message.clone()),
+        failure,
         started_at: sum.started.map(|at| moment(shown, at)),
         finished_at: sum.finished.filter(|_| ended).map(|at| moment(shown, at)),
         gpus: sum.gpus,

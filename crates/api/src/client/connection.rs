@@ -35,6 +35,8 @@ pub(super) struct Ask {
     method: Method,
     path: String,
     pub(super) body: Option<Bytes>,
+    /// What the body is.
+    pub(super) content: &'static str,
     pub(super) idempotency_key: Option<String>,
     pub(super) patience: Patience,
 }
@@ -49,7 +51,7 @@ pub(super) struct Reply {
 
 impl Ask {
     pub(super) fn new(method: Method, path: String) -> Ask {
-        Ask { method, path, body: None, idempotency_key: None, patience: PATIENCE }
+        Ask { method, path, body: None, content: "application/json", idempotency_key: None, patience: PATIENCE }
     }
 
     fn what(&self) -> String {
@@ -64,7 +66,7 @@ impl Ask {
         let mut request = Request::builder().method(self.method.clone()).uri(&self.path).header(HOST, host);
         request = request.header(ACCEPT, "application/json, text/event-stream, text/plain");
         if self.body.is_some() {
-            request = request.header(CONTENT_TYPE, "application/json");
+            request = request.header(CONTENT_TYPE, self.content);
         }
         if let Some(key) = &self.idempotency_key {
             request = request.header("idempotency-key", key);

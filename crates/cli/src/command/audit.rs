@@ -147,6 +147,7 @@ fn described(fact: &Fact) -> Option<(&Caller, String)> {
 fn words(deed: &Deed) -> String {
     match deed {
         Deed::Cancel(id) => format!("cancelled job {id}"),
+        Deed::Kill(id) => format!("killed job {id}"),
         Deed::Hold(id) => format!("held job {id}"),
         Deed::Release(id) => format!("released job {id}"),
         Deed::Reprioritise(id, priority) => format!("set the priority of job {id} to {priority}"),

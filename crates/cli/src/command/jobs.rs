@@ -1,6 +1,7 @@
 //! Commands about jobs that were submitted.
 
 mod explain;
+pub(super) mod failure;
 mod logs;
 mod ls;
 mod show;
@@ -11,11 +12,12 @@ use api::{Client, Error, JobId, JobView};
 use clap::Args;
 
 use super::service::{self, Shape, of_service};
+use super::submit::new_key;
 use crate::failure::Failure;
 use crate::render;
 
 pub(crate) use explain::Explain;
-pub(crate) use logs::{Following, Logs};
+pub(crate) use logs::{Following, Logs, Reader};
 pub(crate) use ls::Ls;
 pub(crate) use show::Show;
 pub(crate) use wait::Wait;
@@ -23,6 +25,15 @@ pub(crate) use wait::Wait;
 /// Some jobs, for a change that each of them takes.
 #[derive(Debug, Args)]
 pub(crate) struct Change {
+    #[arg(required = true, value_name = "ID")]
+    ids: Vec<JobId>,
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Shape,
+}
+
+/// Jobs that ended without success, to be run once more.
+#[derive(Debug, Args)]
+pub(crate) struct Requeue {
     #[arg(required = true, value_name = "ID")]
     ids: Vec<JobId>,
     #[arg(short, long, value_enum, default_value_t)]
@@ -69,6 +80,25 @@ impl Change {
     }
 }
 
+impl Requeue {
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        service::ask(async |client| {
+            let mut refused = Vec::new();
+            for &id in &self.ids {
+                let key = new_key()?;
+                match client.requeue(id, &key).await {
+                    Ok(job) => {
+                        print(&job, self.output, &format!("job {} ({}) goes on from job {id}", job.id, job.name))?
+                    }
+                    Err(Error::Refused(problem)) => refused.push(problem.to_string()),
+                    Err(error) => return Err(of_service(error)),
+                }
+            }
+            if refused.is_empty() { Ok(()) } else { Err(Failure::new(anyhow!(refused.join("; ")))) }
+        })
+    }
+}
+
 impl Priority {
     pub(crate) fn run(self) -> Result<(), Failure> {
         let job = service::ask(async |client| client.set_priority(self.id, self.priority).await.map_err(of_service))?;
@@ -96,6 +126,7 @@ pub(super) fn sample(id: &str) -> JobView {
         state: api::JobState::Pending,
         reason: Some("WaitingForResources".into()),
         message: Some("needs 1 GPUs, 0 free".into()),
+        failure: None,
         exit_code: None,
         signal: None,
         submitted_at: "2026-11-20T09:00:00Z".into(),

@@ -1,15 +1,22 @@
-//! `moira run`: hand a job over, show what it writes, and end as it ends.
+//! `moira run`: hand a job over, pass on what it reads and writes, and end as it ends.
 
-use std::time::Instant;
+mod input;
+mod signals;
+
+use std::time::{Duration, Instant};
 
 use api::{Client, Error, JobId, JobState, JobView};
 use clap::Args;
+use tokio::sync::mpsc;
 
-use super::jobs::Following;
+use super::jobs::failure;
 use super::jobs::wait::ended;
-use super::service::{self, of_service, tell};
+use super::jobs::{Following, Reader};
+use super::service::{self, is_absence, of_service, tell};
 use super::submit::JobOptions;
 use crate::failure::Failure;
+use input::Feed;
+use signals::{Ask, Signals};
 
 #[derive(Debug, Args)]
 pub(crate) struct Run {
@@ -18,60 +25,183 @@ pub(crate) struct Run {
     /// The worker whose output is shown
     #[arg(long, value_name = "N", default_value_t = 0)]
     worker: u32,
+    /// Leave the job running when the terminal is closed
+    #[arg(long)]
+    detach_on_hangup: bool,
+    /// Do not pass standard input on to the job
+    #[arg(long)]
+    no_input: bool,
 }
 
-/// As a shell reports a program that was interrupted.
+/// As a shell reports a program that was interrupted, and one that wrote where nobody reads.
 const INTERRUPTED: u8 = 130;
+const BROKEN_PIPE: u8 = 141;
+
+/// How long a service that has gone is waited for.
+const ABSENCE: Duration = Duration::from_secs(60);
+const TRY_AGAIN: Duration = Duration::from_millis(300);
 
 impl Run {
     pub(crate) fn run(self) -> Result<(), Failure> {
-        let job = self.job.request()?;
+        let mut job = self.job.request()?;
+        job.stdin = job.stdin || self.passes_input_on();
         let code = service::ask(async |client| {
+            // What comes while the job is handed over counts for the job.
+            let signals = Signals::listen()?;
             let submitted = self.job.submit(client, &job).await?;
             tell(&format!("submitted job {} ({})", submitted.id, submitted.name));
-            self.accompany(client, &submitted).await
+            self.accompany(client, &submitted, signals, job.stdin).await
         })?;
         if code == 0 { Ok(()) } else { Err(Failure::silent(code)) }
     }
 
+    fn passes_input_on(&self) -> bool {
+        !self.no_input && !self.job.is_read_from_input() && input::is_there()
+    }
+
     /// Until the job has ended, or the user has left.
-    async fn accompany(&self, client: &Client, submitted: &JobView) -> Result<u8, Failure> {
+    async fn accompany(
+        &self,
+        client: &Client,
+        submitted: &JobView,
+        mut signals: Signals,
+        takes_input: bool,
+    ) -> Result<u8, Failure> {
         let id: JobId = submitted.id.parse().map_err(|message: String| Failure::new(anyhow::anyhow!(message)))?;
+        // A connection each: the first may be waiting for the end of the job.
+        let (sender, asker) = (another(client)?, another(client)?);
+        let pieces = match takes_input && self.passes_input_on() {
+            true => input::read()?,
+            // The job may ask for input in its file although there is none: it ends at once.
+            false => mpsc::channel(1).1,
+        };
+        let mut feed = Feed::new(&sender, id, pieces);
+        let mut sends = takes_input;
+        let mut sending = Box::pin(feed.send());
         let watching = self.watch(client, submitted, id);
         tokio::pin!(watching);
-        let mut interrupts = 0;
+        let mut asked: Vec<Ask> = Vec::new();
+        let mut next = None;
         loop {
-            tokio::select! {
-                outcome = &mut watching => return outcome.map(|job| exit_code(&job)),
-                interrupt = tokio::signal::ctrl_c() => {
-                    interrupt.map_err(Failure::new)?;
-                    interrupts += 1;
+            let ask = tokio::select! {
+                biased;
+                ask = next_of(next.take(), &mut signals) => ask,
+                outcome = &mut watching => {
+                    let (job, reader) = outcome?;
+                    return self.conclude(&asker, id, &job, reader, asked.first().copied()).await;
                 }
-            }
-            if interrupts > 1 {
-                tell(&format!("left job {id}: see `moira show {id}`"));
-                return Ok(INTERRUPTED);
-            }
-            tell(&format!("cancelling job {id}; interrupt again to leave at once"));
-            // A connection of its own: the other one may be waiting for the end of the job.
-            let other = Client::at(&client.address()).map_err(of_service)?;
-            match other.cancel(id).await {
-                // It has ended meanwhile.
-                Err(Error::Refused(problem)) if problem.status == 409 => {}
-                outcome => drop(outcome.map_err(of_service)?),
+                sent = &mut sending, if sends => {
+                    sends = false;
+                    let Err(failure) = sent else { continue };
+                    // A job must not take part of its input for all of it.
+                    end(&asker, id, Client::cancel).await?;
+                    return Err(failure);
+                }
+            };
+            asked.push(ask);
+            match (ask, asked.len()) {
+                (Ask::Hangup, _) if self.detach_on_hangup => {
+                    drop(sending);
+                    if sends {
+                        feed.finish().await?;
+                    }
+                    return Ok(ask.exit_code());
+                }
+                (Ask::Hangup, _) => {
+                    end(&asker, id, Client::cancel).await?;
+                    return Ok(ask.exit_code());
+                }
+                (_, 1) => {
+                    tell(&format!("cancelling job {id}; once more kills it"));
+                    next = end_unless_asked(&asker, id, Client::cancel, &mut signals).await?;
+                }
+                (_, 2) => {
+                    tell(&format!("killing job {id}; once more leaves at once"));
+                    next = end_unless_asked(&asker, id, Client::kill, &mut signals).await?;
+                }
+                _ => {
+                    tell(&format!("left job {id}: see `moira show {id}`"));
+                    return Ok(ask.exit_code());
+                }
             }
         }
     }
 
-    /// Passes the log on and returns the job as it ended.
-    async fn watch(&self, client: &Client, submitted: &JobView, id: JobId) -> Result<JobView, Failure> {
+    /// Passes the log on and returns the job as it ended, or as it is when nobody reads any more.
+    async fn watch(&self, client: &Client, submitted: &JobView, id: JobId) -> Result<(JobView, Reader), Failure> {
+        let mut reader = Reader::Listens;
         if submitted.array.is_some() {
             tell(&format!("an array of tasks: see what one of them writes with `moira logs --follow {id}_0`"));
-            return ended(client, id, None, seen()).await.map_err(of_service);
+        } else {
+            reader = Following::new(client, id, self.worker).until_job_ends().await?;
         }
-        Following::new(client, id, self.worker).until_job_ends().await?;
-        ended(client, id, None, seen()).await.map_err(of_service)
+        let within = (reader == Reader::Gone).then_some(Duration::ZERO);
+        Ok((ended(client, id, within, seen()).await.map_err(of_service)?, reader))
     }
+
+    /// The exit code; a job whose output nobody reads any more is ended as a program in a pipe would be.
+    async fn conclude(
+        &self,
+        client: &Client,
+        id: JobId,
+        job: &JobView,
+        reader: Reader,
+        asked: Option<Ask>,
+    ) -> Result<u8, Failure> {
+        if !job.state.is_final() && reader == Reader::Gone {
+            end(client, id, Client::cancel).await?;
+            return Ok(BROKEN_PIPE);
+        }
+        match asked {
+            Some(ask) if job.state == JobState::Cancelled => Ok(ask.exit_code()),
+            _ => {
+                failure::tell_all(client, job, Some(self.worker)).await;
+                Ok(exit_code(job))
+            }
+        }
+    }
+}
+
+/// Asks for the end of a job, also from a service that is just being restarted. That it has ended already is as good.
+async fn end(
+    client: &Client,
+    id: JobId,
+    how: impl AsyncFn(&Client, JobId) -> Result<JobView, Error>,
+) -> Result<(), Failure> {
+    let begun = Instant::now();
+    loop {
+        match how(client, id).await {
+            Ok(_) => return Ok(()),
+            Err(Error::Refused(problem)) if problem.status == 409 => return Ok(()),
+            Err(error) if is_absence(&error) && begun.elapsed() < ABSENCE => tokio::time::sleep(TRY_AGAIN).await,
+            Err(error) => return Err(of_service(error)),
+        }
+    }
+}
+
+/// The same, unless a signal comes before the service has answered.
+async fn end_unless_asked(
+    client: &Client,
+    id: JobId,
+    how: impl AsyncFn(&Client, JobId) -> Result<JobView, Error>,
+    signals: &mut Signals,
+) -> Result<Option<Ask>, Failure> {
+    tokio::select! {
+        outcome = end(client, id, how) => outcome.map(|()| None),
+        ask = signals.next() => Ok(Some(ask)),
+    }
+}
+
+/// What was asked meanwhile, or will be.
+async fn next_of(known: Option<Ask>, signals: &mut Signals) -> Ask {
+    match known {
+        Some(ask) => ask,
+        None => signals.next().await,
+    }
+}
+
+fn another(client: &Client) -> Result<Client, Failure> {
+    Client::at(&client.address()).map_err(of_service)
 }
 
 /// The service has just taken a job, so it was there.

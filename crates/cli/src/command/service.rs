@@ -67,7 +67,11 @@ pub(crate) fn of_service(error: Error) -> Failure {
 
 /// Whether the service is not there now, but may be again.
 pub(crate) fn is_absence(error: &Error) -> bool {
-    matches!(error, Error::NoService { .. } | Error::Broken { .. } | Error::Cut { .. })
+    match error {
+        Error::NoService { .. } | Error::Broken { .. } | Error::Cut { .. } => true,
+        Error::Refused(problem) => problem.is("leaving"),
+        _ => false,
+    }
 }
 
 pub(crate) fn json(answer: &impl Serialize) -> Result<(), Failure> {

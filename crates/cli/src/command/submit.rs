@@ -119,6 +119,11 @@ fn is_no_answer(error: &api::Error, in_doubt: bool) -> bool {
 }
 
 impl JobOptions {
+    /// Whether standard input is the job itself.
+    pub(crate) fn is_read_from_input(&self) -> bool {
+        self.file.as_deref() == Some(Path::new("-"))
+    }
+
     /// The job that file and options make together, examined.
     pub(crate) fn request(&self) -> Result<JobRequest, Failure> {
         self.request_from(std::env::vars_os())
@@ -169,7 +174,7 @@ impl JobOptions {
             }
             return Ok(JobRequest::new(self.command.clone()));
         };
-        if path == Path::new("-") {
+        if self.is_read_from_input() {
             let mut text = String::new();
             std::io::stdin().read_to_string(&mut text).context("cannot read the job from standard input")?;
             return JobRequest::parse(&text, Format::Yaml).map_err(Failure::usage);
@@ -214,7 +219,7 @@ impl JobOptions {
 }
 
 /// Of its own for each submission, so that asking again never submits it twice.
-fn new_key() -> Result<String, Failure> {
+pub(crate) fn new_key() -> Result<String, Failure> {
     let mut bytes = [0; 16];
     let drawn = std::fs::File::open("/dev/urandom").and_then(|mut source| source.read_exact(&mut bytes));
     drawn.context("cannot draw an idempotency key")?;

@@ -161,6 +161,7 @@ pub(crate) fn program(script: &str) -> Program {
         notice: Span::ZERO,
         job_name: "a job".into(),
         queue: "default".into(),
+        input: None,
     }
 }
 
@@ -179,6 +180,7 @@ pub(crate) fn order(program: Program, workers: u32) -> LaunchOrder {
         tuning: None,
         origin: None,
         limit: None,
+        continues: None,
     }
 }
 

@@ -9,10 +9,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use cluster::{Bytes, Span};
+use cluster::{Bytes, Run, Span};
 use executors::{
-    Account, CpuLimit, Ending, Enforcement, Executor, Exit, LaunchOrder, Limits, News, Program, Sighting, Stage,
-    TimeLimit,
+    Account, CpuLimit, Ending, Enforcement, Executor, Exit, Input, LaunchOrder, Limits, Local, News, Program, Sighting,
+    Stage, TimeLimit,
 };
 use perf::Tuning;
 use rustix::process::{Pid, Signal, geteuid, kill_process};
@@ -44,7 +44,7 @@ fn a_command_that_is_not_there_is_named() {
     assert_eq!(ending.exit_code(), Some(127));
     assert_eq!(
         ending.trouble.unwrap().replace("worker 1", "worker 0"),
-        "cannot start worker 0: `pyton`: No such file or directory"
+        "cannot start worker 0: no such program: `pyton`"
     );
 }
 
@@ -789,7 +789,36 @@ fn a_worker_that_takes_more_memory_than_it_has_is_killed() {
     let mut bench = Bench::with(CpuLimit::Cgroup);
     let mut order = gang("exec tail /dev/zero", 1);
     order.workers[0].memory = Bytes::mib(64);
-    assert_eq!(bench.run(&order).exits, [KILLED]);
+    let ending = bench.run(&order);
+    assert_eq!((ending.exits, ending.out_of_memory), (vec![KILLED], Some(Bytes::mib(64))), "and it is said why");
+}
+
+#[test]
+fn the_first_worker_reads_what_is_sent_and_another_run_reads_it_again() {
+    let mut bench = Bench::new();
+    let input = Input::of(bench.data.path(), "a");
+    let reading = Program { input: Some("a".into()), ..program("cat; echo end of $RANK") };
+    input.take(0, b"before its start\n", false).unwrap();
+    bench.start(&order(reading.clone(), 2));
+    input.take(17, b"while it runs\n", true).unwrap();
+    assert_eq!(bench.ending().exit_code(), Some(0));
+    let all = "before its start\nwhile it runs\nend of 0\n";
+    assert_eq!((bench.log(0).as_str(), bench.log(1).as_str()), (all, "end of 1\n"));
+    let again = Run { attempt: 1, ..RUN };
+    bench.local().launch(&LaunchOrder { run: again, ..order(reading, 1) }).unwrap();
+    bench.wait_for("its end", |news| matches!(news, News::Ended { run, .. } if run == again).then_some(()));
+    let log = fs::read_to_string(&Local::log_paths(bench.data.path(), again, 0)[0]).unwrap();
+    assert_eq!(log, all);
+}
+
+#[test]
+fn a_worker_that_never_reads_its_input_ends_like_any_other() {
+    let mut bench = Bench::new();
+    let input = Input::of(bench.data.path(), "a");
+    // More than a pipe holds, and it never ends.
+    input.take(0, &[b'x'; 1 << 20], false).unwrap();
+    let ending = bench.run(&order(Program { input: Some("a".into()), ..program("exit 3") }, 1));
+    assert_eq!(ending.exit_code(), Some(3));
 }
 
 /// A file system of one megabyte.

@@ -107,7 +107,7 @@ pub(crate) async fn text_of<S: Send + Sync>(request: Request, _: &S) -> Result<(
 
 /// The whole body. A client that sends it too slowly is told so, and one that still sends when the service leaves is not
 /// waited for: nothing has been done for it yet.
-async fn body_of(request: Request) -> Result<Vec<u8>, Failure> {
+pub(super) async fn body_of(request: Request) -> Result<Vec<u8>, Failure> {
     let visit = request.extensions().get::<Arc<Visit>>().cloned().expect("every request comes by a connection");
     let mut reading = pin!(read_all(request.into_body(), visit.body_timeout, &visit.admission));
     // Most bodies arrive with their heads: then there is nothing to wait for, and nobody to tell that somebody waits.

@@ -12,7 +12,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use cluster::ClaimId;
-use executors::Account;
+use executors::{Account, Input};
 use nix::unistd::{Uid, User, geteuid};
 use plan::Claim;
 use serde::Deserialize;
@@ -153,7 +153,7 @@ pub(crate) async fn submit(
     Ok((status, [(header::LOCATION, format!("/v1/jobs/{id}"))], Json(view)).into_response())
 }
 
-fn key_of(headers: &HeaderMap) -> Result<Option<String>, Failure> {
+pub(super) fn key_of(headers: &HeaderMap) -> Result<Option<String>, Failure> {
     let Some(value) = headers.get("idempotency-key") else { return Ok(None) };
     let text = value.to_str().ok().filter(|key| !key.is_empty() && key.len() <= LONGEST_KEY);
     let fault = || FieldFault::new("Idempotency-Key", format!("expected 1 to {LONGEST_KEY} printable characters"));
@@ -161,7 +161,12 @@ fn key_of(headers: &HeaderMap) -> Result<Option<String>, Failure> {
 }
 
 /// What was asked for, by whom and in the cluster as it is.
-fn examine(door: &Door, caller: &Caller, request: JobRequest, key: Option<String>) -> Result<Submission, Problem> {
+pub(super) fn examine(
+    door: &Door,
+    caller: &Caller,
+    request: JobRequest,
+    key: Option<String>,
+) -> Result<Submission, Problem> {
     let shown = door.service.replica.read();
     let books = shown.state.books();
     let expected = books.history().expected(&caller.name.as_str().into(), &request.display_name().as_str().into());
@@ -181,7 +186,13 @@ fn examine(door: &Door, caller: &Caller, request: JobRequest, key: Option<String
         let detail = format!("{} submits faster than allowed: try again in a moment", caller.name);
         return Err(Problem::new(429, "ceiling", detail));
     }
-    Ok(Submission { ceiling, ..Submission::of(request, &scene, account_of(caller)?, key)? })
+    let takes_input = request.stdin;
+    let mut submission = Submission { ceiling, ..Submission::of(request, &scene, account_of(caller)?, key)? };
+    if takes_input {
+        let name = Input::draw_name().map_err(|error| Problem::new(503, "busy", error.to_string()))?;
+        submission.program.input = Some(name);
+    }
+    Ok(submission)
 }
 
 fn check_priority(caller: &Caller, ceiling: Option<i32>, priority: i32) -> Result<(), Problem> {
@@ -217,7 +228,7 @@ pub(crate) async fn show(State(door): State<Door>, By(caller): By, Named(id): Na
     Ok(show_job(&door, &caller, id)?)
 }
 
-fn show_job(door: &Door, caller: &Caller, id: JobId) -> Result<Json<JobView>, Problem> {
+pub(super) fn show_job(door: &Door, caller: &Caller, id: JobId) -> Result<Json<JobView>, Problem> {
     let shown = door.service.replica.read();
     let view = views::job(&shown, id, door.service.clock.now(), true).ok_or_else(|| no_job(&shown.ledger, id))?;
     let is_whole = owner(&shown, id).is_some_and(|owner| door.shows_all(caller, owner));
@@ -254,15 +265,25 @@ pub(crate) async fn reprioritise(
     change(&door, caller, id, Ask::Reprioritise(id, request.priority)).await
 }
 
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct CancelQuery {
+    /// Give it no time to save its state, also if it was cancelled before.
+    now: Option<bool>,
+}
+
 /// Ends a job.
-#[utoipa::path(post, path = "/v1/jobs/{id}/cancel", params(("id" = String, Path)),
+#[utoipa::path(post, path = "/v1/jobs/{id}/cancel", params(("id" = String, Path), CancelQuery),
     responses((status = 200, body = JobView), Refusals))]
 pub(crate) async fn cancel(
     State(door): State<Door>,
     By(caller): By,
     Named(id): Named,
+    Query(query): Query<CancelQuery>,
 ) -> Result<Json<JobView>, Failure> {
-    change(&door, caller, id, Ask::Cancel(id)).await
+    let ask = if query.now.unwrap_or(false) { Ask::Kill(id) } else { Ask::Cancel(id) };
+    change(&door, caller, id, ask).await
 }
 
 /// Lets a job wait; if it runs, it saves its state and stops.

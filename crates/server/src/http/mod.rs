@@ -6,11 +6,13 @@ mod connections;
 mod errors;
 mod events;
 mod guard;
+mod input;
 mod jobs;
 mod listen;
 mod logs;
 mod names;
 mod peer;
+mod requeue;
 mod socket;
 mod tokens;
 
@@ -92,11 +94,13 @@ fn routes() -> OpenApiRouter<Door> {
         .routes(routes!(jobs::cancel))
         .routes(routes!(jobs::hold))
         .routes(routes!(jobs::release))
+        .routes(routes!(requeue::requeue))
         .routes(routes!(jobs::explain))
         .routes(routes!(jobs::wait))
         .routes(routes!(jobs::progress))
         .routes(routes!(jobs::kubeflow))
         .routes(routes!(logs::logs))
+        .routes(routes!(input::input))
         .routes(routes!(events::events))
         .routes(routes!(admin::queues, admin::set_queues))
         .routes(routes!(admin::nodes))

@@ -54,6 +54,7 @@ pub(crate) fn program() -> Program {
         notice: Span::ZERO,
         job_name: "train".into(),
         queue: "root".into(),
+        input: None,
     }
 }
 

@@ -161,8 +161,16 @@ fn as_heard(batch: Vec<Input>) -> (Calls, Vec<News>) {
             Input::Request(Request::Submit { spec, speed, held: false }) => {
                 let caller = Caller::new(1000, spec.user.to_string(), api::Role::User);
                 let (program, request) = (program(), JobRequest::new(["train"]));
-                let submission =
-                    Submission { spec, speed, request, program, key: None, array: None, ceiling: Default::default() };
+                let submission = Submission {
+                    spec,
+                    speed,
+                    request,
+                    program,
+                    key: None,
+                    array: None,
+                    ceiling: Default::default(),
+                    continues: Vec::new(),
+                };
                 calls.push((caller, Ask::Submit(Box::new(submission)), oneshot::channel().0));
             }
             Input::Request(other) => panic!("nobody asked for {other:?}"),

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use api::{Client, Error, JobId, JobView, LogQuery};
 use clap::Args;
 
+use super::failure;
 use super::wait::ended;
 use crate::command::service::{self, LogOutput, is_absence, of_service, tell};
 use crate::failure::Failure;
@@ -38,17 +39,23 @@ impl Logs {
         service::ask(async |client| {
             let mut following = Following::new(client, self.id, self.worker);
             following.tail = self.tail;
-            match (self.follow, self.attempt) {
-                (false, attempt) => following.show(attempt, false).await.map(drop),
+            let reader = match (self.follow, self.attempt) {
+                (false, attempt) => following.show(attempt, false).await?,
                 (true, Some(attempt)) => {
                     following.attempt = attempt;
-                    following.until_attempt_ends().await.map(drop)
+                    following.until_attempt_ends().await?.1
                 }
                 (true, None) => {
-                    following.attempt = client.job(self.id).await.map_err(of_service)?.attempts.max(1);
-                    following.until_job_ends().await.map(drop)
+                    let job = ended(client, self.id, Some(Duration::ZERO), seen()).await.map_err(of_service)?;
+                    following.attempt = job.attempts.max(1);
+                    following.until_job_ends().await?
                 }
+            };
+            if reader == Reader::Listens && self.attempt.is_none() {
+                // The log has been shown, whether or not it can be said how the job ended.
+                client.job(self.id).await.iter().for_each(failure::tell_briefly);
             }
+            Ok(())
         })
     }
 }

@@ -157,7 +157,7 @@ fn row(job: &JobView, wide: bool) -> Vec<String> {
         job.queue.clone(),
         job.priority.to_string(),
         job.state.to_string(),
-        or_dash(job.reason.as_ref()),
+        or_dash(job.failure.as_ref().map(|failure| &failure.message).or(job.reason.as_ref())),
         gpus(job),
         or_dash(job.gpu_kind.as_ref()),
         or_dash(since(&job.submitted_at).map(brief)),

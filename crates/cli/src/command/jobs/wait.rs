@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use api::{Client, Error, JobId, JobState, JobView};
 use clap::Args;
 
+use super::failure;
 use crate::command::service::{self, Shape, is_absence, of_service};
 use crate::failure::Failure;
 use crate::render;
@@ -43,6 +44,9 @@ impl Wait {
                 match ended(client, id, left, None).await {
                     Ok(job) => {
                         self.print(&job)?;
+                        if self.output == Shape::Table {
+                            failure::tell_details(client, &job).await;
+                        }
                         codes.push(code(job.state));
                     }
                     Err(error) if error.is_not_found() => {
@@ -62,7 +66,7 @@ impl Wait {
 
     fn print(&self, job: &JobView) -> Result<(), Failure> {
         match self.output {
-            Shape::Table => render::line(&format!("job {} ({}) {}", job.id, job.name, verdict(job))),
+            Shape::Table => render::line(&failure::verdict(job)),
             Shape::Json => service::json(job),
             Shape::Name => render::line(&job.id),
         }
@@ -107,20 +111,9 @@ fn code(state: JobState) -> u8 {
     }
 }
 
-fn verdict(job: &JobView) -> String {
-    let state = job.state.to_string().replace('_', " ");
-    match (job.state.is_final(), job.exit_code, &job.message) {
-        (false, _, _) => format!("is still {state}"),
-        (true, _, Some(message)) if job.state != JobState::Succeeded => format!("{state}: {message}"),
-        (true, Some(code), _) if code != 0 => format!("{state} with exit code {code}"),
-        (true, _, _) => state,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::jobs::sample;
 
     #[test]
     fn every_state_has_its_number() {
@@ -138,19 +131,5 @@ mod tests {
             ("refused", 100),
         ];
         assert_eq!(codes, expected);
-    }
-
-    #[test]
-    fn how_a_job_ended_is_said_in_words() {
-        let say = |state, exit_code, message: Option<&str>| {
-            verdict(&JobView { state, exit_code, message: message.map(Into::into), ..sample("7") })
-        };
-        assert_eq!(say(JobState::Succeeded, Some(0), None), "succeeded");
-        assert_eq!(say(JobState::Failed, Some(3), None), "failed with exit code 3");
-        assert_eq!(
-            say(JobState::TimedOut, None, Some("it reached its time limit")),
-            "timed out: it reached its time limit"
-        );
-        assert_eq!(say(JobState::Running, None, None), "is still running");
     }
 }
