@@ -49,6 +49,8 @@ pub struct JobQuery {
     pub owner: Option<String>,
     pub queue: Option<String>,
     pub name: Option<String>,
+    /// Only those of whoever asks.
+    pub mine: bool,
     pub limit: Option<u32>,
     /// What the page before said is next.
     pub after: Option<String>,
@@ -131,6 +133,7 @@ impl Client {
             ("owner", query.owner.clone()),
             ("queue", query.queue.clone()),
             ("name", query.name.clone()),
+            ("mine", query.mine.then(|| "true".into())),
             ("limit", query.limit.map(|limit| limit.to_string())),
             ("after", query.after.clone()),
         ];

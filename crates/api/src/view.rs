@@ -59,6 +59,9 @@ pub struct JobView {
     pub started_at: Option<String>,
     pub finished_at: Option<String>,
     pub workers: WorkersView,
+    /// Workers of its latest run, in all roles: each has a log.
+    #[serde(default)]
+    pub processes: u32,
     /// GPUs held now.
     pub gpus: f64,
     /// GPUs each worker takes: what it wants is this times its workers.

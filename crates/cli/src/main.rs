@@ -3,6 +3,7 @@
 mod command;
 mod failure;
 mod log;
+mod manual;
 mod options;
 mod render;
 mod unit;
@@ -10,7 +11,7 @@ mod visible;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{FromArgMatches, Parser, Subcommand};
 
 use crate::failure::Failure;
 
@@ -92,6 +93,9 @@ enum Command {
     /// A small real training, for demonstrations and tests
     #[command(hide = true)]
     Trainer(command::trainer::Trainer),
+    /// What may stand at a place of a command line; asked by completion scripts
+    #[command(hide = true)]
+    Complete(command::complete::Complete),
     /// Print a completion script for a shell
     Completions {
         #[arg(value_enum)]
@@ -105,7 +109,7 @@ fn main() -> ExitCode {
         return supervise.run();
     }
     let json = wants_json(std::env::args());
-    let outcome = match Cli::try_parse() {
+    let outcome = match parsed() {
         Ok(cli) => run(cli.command),
         Err(error) if error.use_stderr() => Err(Failure::of_parsing(&error)),
         Err(help) => {
@@ -117,6 +121,13 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(failure) => failure.report(json),
     }
+}
+
+/// The command line, and from now on the service that it names.
+fn parsed() -> Result<Cli, clap::Error> {
+    let matches = manual::whole().try_get_matches()?;
+    command::service::use_place(manual::place_in(&matches));
+    Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut manual::whole()))
 }
 
 fn run(command: Command) -> Result<ExitCode, Failure> {
@@ -149,10 +160,8 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Policy(policy) => policy.run(),
         Command::Reproduce(reproduce) => reproduce.run(),
         Command::Bench(bench) => bench.run(),
-        Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "moira", &mut std::io::stdout());
-            Ok(())
-        }
+        Command::Complete(complete) => complete.run(),
+        Command::Completions { shell } => command::complete::script(shell),
     }?;
     Ok(ExitCode::SUCCESS)
 }
@@ -169,11 +178,6 @@ fn wants_json(arguments: impl Iterator<Item = String>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_command_line_is_well_formed() {
-        Cli::command().debug_assert();
-    }
 
     #[test]
     fn json_errors_are_wanted_however_the_option_is_written() {

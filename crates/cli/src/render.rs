@@ -133,12 +133,18 @@ pub(crate) fn clear_screen() -> Result<(), Failure> {
     write("\x1b[H\x1b[2J")
 }
 
-/// Whoever reads our output may stop reading: that is no failure.
+/// Bytes as they are, for other programs.
+pub(crate) fn bytes(bytes: &[u8]) -> Result<(), Failure> {
+    io::stdout().write_all(bytes).map_err(of_output)
+}
+
 fn write(text: &str) -> Result<(), Failure> {
-    match io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::new(error)),
-        _ => Ok(()),
-    }
+    bytes(text.as_bytes())
+}
+
+/// Whoever reads our output may stop reading: then a command ends at once, and that is no failure.
+pub(crate) fn of_output(error: io::Error) -> Failure {
+    if error.kind() == io::ErrorKind::BrokenPipe { Failure::silent(0) } else { Failure::new(error) }
 }
 
 /// Files that a comparison leaves behind: a page, tables, or neither.

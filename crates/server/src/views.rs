@@ -6,6 +6,7 @@ use api::{
 };
 use cluster::{ClaimId, NodeId, Time};
 use engine::{Command, Event};
+use executors::workers_of;
 use plan::{Availability, Claim, Note, Obstacle, Outcome, Phase, Reason};
 
 use crate::fact::{Acceptance, Array, Fact};
@@ -106,6 +107,10 @@ fn claim(shown: &Shown, id: ClaimId, now: Time) -> JobView {
             min: claim.spec.scaling.min(),
             max: claim.spec.scaling.max(),
         },
+        processes: holds.map_or_else(
+            || ending.map_or(0, |ending| ending.exits.len() as u32),
+            |holds| workers_of(&holds.placement, &books.cluster).len() as u32,
+        ),
         gpus_per_worker: claim.spec.roles[0].gpus_per_task().as_f64(),
         gpus: holds.map_or(0.0, |holds| holds.placement.gpus().as_f64()),
         gpu_kind: kind.map(|kind| books.cluster.kind(kind).name.to_string()),

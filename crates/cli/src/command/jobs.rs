@@ -4,6 +4,7 @@ mod explain;
 pub(super) mod failure;
 mod logs;
 mod ls;
+mod named;
 mod show;
 pub(super) mod wait;
 
@@ -19,14 +20,16 @@ use crate::render;
 pub(crate) use explain::Explain;
 pub(crate) use logs::{Following, Logs, Reader};
 pub(crate) use ls::Ls;
+pub(crate) use named::{Named, Which};
 pub(crate) use show::Show;
 pub(crate) use wait::Wait;
 
 /// Some jobs, for a change that each of them takes.
 #[derive(Debug, Args)]
 pub(crate) struct Change {
-    #[arg(required = true, value_name = "ID")]
-    ids: Vec<JobId>,
+    /// Jobs by number, tasks like 7_3, or all your jobs of a name that have not ended
+    #[arg(required = true, value_name = "ID|NAME")]
+    jobs: Vec<Named>,
     #[arg(short, long, value_enum, default_value_t)]
     output: Shape,
 }
@@ -67,15 +70,28 @@ impl Change {
     /// One that cannot be changed does not keep the others from it; it is told at the end.
     fn each(self, done: &str, change: impl AsyncFn(&Client, JobId) -> Result<JobView, Error>) -> Result<(), Failure> {
         service::ask(async |client| {
-            let mut refused = Vec::new();
-            for &id in &self.ids {
-                match change(client, id).await {
-                    Ok(job) => print(&job, self.output, &format!("{done} job {id} ({})", job.name))?,
+            let (mut refused, mut ids, mut unread) = (Vec::new(), Vec::new(), None);
+            for named in &self.jobs {
+                match named.numbers(client, Which::Live).await {
+                    Ok(found) => ids.extend(found),
                     Err(Error::Refused(problem)) => refused.push(problem.to_string()),
                     Err(error) => return Err(of_service(error)),
                 }
             }
-            if refused.is_empty() { Ok(()) } else { Err(Failure::new(anyhow!(refused.join("; ")))) }
+            for id in ids {
+                match change(client, id).await {
+                    // That nobody reads what is printed keeps no job from the change.
+                    Ok(job) => {
+                        unread = print(&job, self.output, &format!("{done} job {id} ({})", job.name)).err().or(unread);
+                    }
+                    Err(Error::Refused(problem)) => refused.push(problem.to_string()),
+                    Err(error) => return Err(of_service(error)),
+                }
+            }
+            match (refused.is_empty(), unread) {
+                (false, _) => Err(Failure::new(anyhow!(refused.join("; ")))),
+                (true, unread) => unread.map_or(Ok(()), Err),
+            }
         })
     }
 }
@@ -133,6 +149,7 @@ pub(super) fn sample(id: &str) -> JobView {
         started_at: None,
         finished_at: None,
         workers: api::WorkersView { have: 0, min: 1, max: 1 },
+        processes: 0,
         gpus: 0.0,
         gpus_per_worker: 1.0,
         gpu_kind: None,

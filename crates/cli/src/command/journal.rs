@@ -213,12 +213,19 @@ fn export(path: &Path, file: Option<&Path>, all: bool) -> Result<(), Failure> {
         let mut simulated = Simulated { out: &mut out, line: Vec::new(), begins: true };
         journal::export(path, &mut simulated)
     };
-    let exported = exported.map_err(Failure::new)?;
+    let exported = exported.map_err(of_export)?;
     if let Some(begins) = beginning(exported.released) {
         service::tell(&begins);
     }
-    out.flush().context("cannot write the history")?;
-    Ok(())
+    out.flush().map_err(render::of_output)
+}
+
+/// Whoever reads the history may stop reading.
+fn of_export(error: journal::JournalError) -> Failure {
+    let error = anyhow::Error::new(error);
+    let mut kinds = error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>().map(io::Error::kind));
+    let is_unread = kinds.any(|kind| kind == io::ErrorKind::BrokenPipe);
+    if is_unread { Failure::silent(0) } else { Failure::new(error) }
 }
 
 /// Passes on what the simulator understands of the entries written into it, in its own form.

@@ -1,5 +1,6 @@
 pub(crate) mod audit;
 pub(crate) mod bench;
+pub(crate) mod complete;
 pub(crate) mod config;
 pub(crate) mod demo;
 mod export;
@@ -13,7 +14,7 @@ pub(crate) mod reproduce;
 pub(crate) mod rerun;
 pub(crate) mod run;
 pub(crate) mod serve;
-mod service;
+pub(crate) mod service;
 pub(crate) mod sim;
 pub(crate) mod submit;
 pub(crate) mod token;

@@ -1,6 +1,8 @@
 //! What all commands share that talk to a running service: how it is asked, and how moments and amounts are shown.
 
 use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
+use std::sync::OnceLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, anyhow};
@@ -46,11 +48,34 @@ impl Listing {
     }
 }
 
-/// Asks the service something; the environment says which service it is.
+/// Which service is meant, where the command line says so.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) server: Option<String>,
+    pub(crate) data_dir: Option<PathBuf>,
+}
+
+/// Said once, before anything is asked.
+static PLACE: OnceLock<Place> = OnceLock::new();
+
+pub(crate) fn use_place(place: Place) {
+    PLACE.get_or_init(|| place);
+}
+
+/// The service that the command line names, else the one that the environment does.
+fn client() -> Result<Client, Error> {
+    match PLACE.get() {
+        Some(Place { server: Some(address), .. }) => Client::at(address),
+        Some(Place { data_dir: Some(folder), .. }) => Ok(Client::in_data_dir(folder)),
+        _ => Client::find(),
+    }
+}
+
+/// Asks the service something.
 pub(crate) fn ask<T>(question: impl AsyncFnOnce(&Client) -> Result<T, Failure>) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.context("cannot start the client")?;
-    let client = Client::find().map_err(of_service)?;
+    let client = client().map_err(of_service)?;
     runtime.block_on(question(&client))
 }
 
@@ -87,24 +112,79 @@ pub(crate) fn tell(text: &str) {
 #[derive(Debug)]
 pub(crate) struct LogOutput {
     shown: Option<VisibleLog>,
+    /// Where several logs come together.
+    lines: Option<Lines>,
+}
+
+/// Whole lines, each with a word before it that says whose it is.
+#[derive(Debug)]
+struct Lines {
+    prefix: String,
+    begun: Vec<u8>,
+}
+
+/// A longer line is broken.
+const LONGEST_LINE: usize = 64 << 10;
+
+impl Lines {
+    /// The lines that are whole now.
+    fn take(&mut self, piece: &[u8]) -> Vec<u8> {
+        let mut whole = Vec::new();
+        for part in piece.split_inclusive(|&byte| byte == b'\n') {
+            self.begun.extend_from_slice(part);
+            if part.ends_with(b"\n") || self.begun.len() >= LONGEST_LINE {
+                whole.extend(self.rest());
+            }
+        }
+        whole
+    }
+
+    /// What is begun, as a line of its own.
+    fn rest(&mut self) -> Vec<u8> {
+        let mut line = std::mem::take(&mut self.begun);
+        if line.is_empty() {
+            return line;
+        }
+        if !line.ends_with(b"\n") {
+            line.push(b'\n');
+        }
+        [self.prefix.as_bytes(), &line].concat()
+    }
 }
 
 impl LogOutput {
     pub(crate) fn new() -> LogOutput {
-        LogOutput { shown: io::stdout().is_terminal().then(VisibleLog::default) }
+        LogOutput { shown: io::stdout().is_terminal().then(VisibleLog::default), lines: None }
+    }
+
+    /// Each line with this before it.
+    pub(crate) fn with_prefix(prefix: String) -> LogOutput {
+        LogOutput { lines: Some(Lines { prefix, begun: Vec::new() }), ..LogOutput::new() }
+    }
+
+    /// Nothing more comes: a line that is not whole is one.
+    pub(crate) fn finish(&mut self) -> Result<bool, Failure> {
+        let rest = self.lines.as_mut().map(Lines::rest).unwrap_or_default();
+        is_read(write(&rest))
     }
 
     /// Passes a piece of a log on; whether anybody reads it still.
     pub(crate) fn pass_on(&mut self, piece: &[u8]) -> Result<bool, Failure> {
-        let written = match &mut self.shown {
-            Some(shown) => write(shown.piece(piece).as_bytes()),
+        let visible = self.shown.as_mut().map(|shown| shown.piece(piece));
+        let piece = visible.as_deref().map_or(piece, str::as_bytes);
+        is_read(match &mut self.lines {
+            Some(lines) => write(&lines.take(piece)),
             None => write(piece),
-        };
-        match written {
-            Ok(()) => Ok(true),
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
-            Err(error) => Err(Failure::new(anyhow!(error).context("cannot pass the log on"))),
-        }
+        })
+    }
+}
+
+/// Whether anybody reads still.
+fn is_read(written: io::Result<()>) -> Result<bool, Failure> {
+    match written {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(Failure::new(anyhow!(error).context("cannot pass the log on"))),
     }
 }
 
@@ -157,6 +237,15 @@ mod tests {
         let text = |secs| brief(Span::from_secs(secs));
         assert_eq!([text(12), text(95), text(3725), text(190_000)], ["12s", "1m35s", "1h2m", "2d4h"]);
         assert_eq!(brief(Span::from_millis(400)), "0s");
+    }
+
+    #[test]
+    fn where_logs_come_together_each_line_says_whose_it_is() {
+        let mut lines = Lines { prefix: "1: ".into(), begun: Vec::new() };
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        assert_eq!(text(lines.take(b"one\ntw")), "1: one\n");
+        assert_eq!(text(lines.take(b"o\n\nthree")), "1: two\n1: \n");
+        assert_eq!((text(lines.rest()), text(lines.rest())), ("1: three\n".into(), String::new()));
     }
 
     #[test]

@@ -19,6 +19,7 @@ mod injected;
 mod journal;
 mod judge;
 mod logs;
+mod names;
 mod parity;
 mod pressure;
 mod processes;

@@ -40,6 +40,8 @@ pub(crate) struct ListQuery {
     owner: Option<String>,
     queue: Option<String>,
     name: Option<String>,
+    /// Only jobs of whoever asks.
+    mine: Option<bool>,
     /// At most so many.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<usize>,
@@ -72,6 +74,7 @@ pub(crate) async fn list(
     let fits = |acceptance: &&Arc<Acceptance>| {
         let spec = || &books.claim(acceptance.first).spec;
         states.as_ref().is_none_or(|states| states.contains(&views::state(&shown, acceptance)))
+            && (!query.mine.unwrap_or(false) || acceptance.owner.uid == caller.uid)
             && query.owner.as_ref().is_none_or(|owner| **owner == *spec().user)
             && query.name.as_ref().is_none_or(|name| **name == *spec().name)
             && query.queue.as_ref().is_none_or(|queue| **queue == *books.queues.queue(spec().queue).name)

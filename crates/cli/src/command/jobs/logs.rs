@@ -4,16 +4,28 @@ use std::time::{Duration, Instant};
 
 use api::{Client, Error, JobId, JobView, LogQuery};
 use clap::Args;
+use tokio::task::JoinSet;
 
-use super::failure;
 use super::wait::ended;
+use super::{Named, Which, failure};
 use crate::command::service::{self, LogOutput, is_absence, of_service, tell};
 use crate::failure::Failure;
 
 #[derive(Debug, Args)]
 pub(crate) struct Logs {
-    #[arg(value_name = "ID")]
-    id: JobId,
+    /// Jobs by number, tasks like 7_3, or your newest job of a name; of several, each line says whose it is
+    #[arg(required = true, value_name = "ID|NAME")]
+    jobs: Vec<Named>,
+    #[command(flatten)]
+    part: Part,
+    /// Of every worker; each line has the worker's number before it
+    #[arg(long, conflicts_with = "worker")]
+    all_workers: bool,
+}
+
+/// Which part of a log.
+#[derive(Debug, Clone, Copy, Args)]
+struct Part {
     /// Go on until the job has ended
     #[arg(short, long)]
     follow: bool,
@@ -28,6 +40,14 @@ pub(crate) struct Logs {
     tail: Option<u64>,
 }
 
+/// One log of several.
+#[derive(Debug)]
+struct Stream {
+    id: JobId,
+    worker: u32,
+    prefix: String,
+}
+
 /// How long a service that has gone is waited for: it may be restarted, and its jobs run on meanwhile.
 const ABSENCE: Duration = Duration::from_secs(60);
 
@@ -37,26 +57,106 @@ const BREATH: Duration = Duration::from_millis(500);
 impl Logs {
     pub(crate) fn run(self) -> Result<(), Failure> {
         service::ask(async |client| {
-            let mut following = Following::new(client, self.id, self.worker);
-            following.tail = self.tail;
-            let reader = match (self.follow, self.attempt) {
-                (false, attempt) => following.show(attempt, false).await?,
-                (true, Some(attempt)) => {
-                    following.attempt = attempt;
-                    following.until_attempt_ends().await?.1
-                }
-                (true, None) => {
-                    let job = ended(client, self.id, Some(Duration::ZERO), seen()).await.map_err(of_service)?;
-                    following.attempt = job.attempts.max(1);
-                    following.until_job_ends().await?
-                }
+            let mut ids = Vec::new();
+            for named in &self.jobs {
+                let found = self.patiently(async || named.numbers(client, Which::Newest).await).await;
+                ids.extend(found.map_err(of_service)?);
+            }
+            let reader = match (&ids[..], self.all_workers) {
+                ([id], false) => self.part.show(client, *id, self.part.worker, LogOutput::new()).await?,
+                (ids, _) => self.show_all(client, ids).await?,
             };
-            if reader == Reader::Listens && self.attempt.is_none() {
-                // The log has been shown, whether or not it can be said how the job ended.
-                client.job(self.id).await.iter().for_each(failure::tell_briefly);
+            if reader == Reader::Listens && self.part.attempt.is_none() {
+                for id in ids {
+                    // The log has been shown, whether or not it can be said how the job ended.
+                    client.job(id).await.iter().for_each(failure::tell_briefly);
+                }
             }
             Ok(())
         })
+    }
+
+    /// Several logs: as they come if they are followed, else one after the other.
+    async fn show_all(&self, client: &Client, ids: &[JobId]) -> Result<Reader, Failure> {
+        let mut streams = Vec::new();
+        for &id in ids {
+            streams.extend(self.streams(client, id, ids.len() > 1).await?);
+        }
+        let mut shown = JoinSet::new();
+        for Stream { id, worker, prefix } in streams {
+            let (part, output) = (self.part, LogOutput::with_prefix(prefix));
+            if !part.follow {
+                if part.show(client, id, worker, output).await? == Reader::Gone {
+                    return Ok(Reader::Gone);
+                }
+                continue;
+            }
+            let own = Client::at(&client.address()).map_err(of_service)?;
+            shown.spawn(async move { part.show(&own, id, worker, output).await });
+        }
+        while let Some(ended) = shown.join_next().await {
+            let reader = ended.map_err(Failure::new)??;
+            if reader == Reader::Gone {
+                return Ok(reader);
+            }
+        }
+        Ok(Reader::Listens)
+    }
+
+    async fn streams(&self, client: &Client, id: JobId, several: bool) -> Result<Vec<Stream>, Failure> {
+        let job = if several { format!("{id}: ") } else { String::new() };
+        if !self.all_workers {
+            return Ok(vec![Stream { id, worker: self.part.worker, prefix: job }]);
+        }
+        let view = self.patiently(async || client.job(id).await).await.map_err(of_service)?;
+        let mut workers = view.processes.max(1);
+        // Those that joined later have numbers behind those of the launch.
+        while view.resizes > 0 && has_log(client, id, workers).await {
+            workers += 1;
+        }
+        Ok((0..workers).map(|worker| Stream { id, worker, prefix: format!("{job}[{worker}] ") }).collect())
+    }
+
+    /// Whoever follows a log waits for a service that is just being restarted.
+    async fn patiently<T>(&self, ask: impl AsyncFn() -> Result<T, Error>) -> Result<T, Error> {
+        let begun = Instant::now();
+        loop {
+            match ask().await {
+                Err(error) if self.part.follow && is_absence(&error) && begun.elapsed() < ABSENCE => {
+                    tokio::time::sleep(BREATH).await;
+                }
+                answer => return answer,
+            }
+        }
+    }
+}
+
+async fn has_log(client: &Client, id: JobId, worker: u32) -> bool {
+    let query = LogQuery { worker: Some(worker), tail: Some(1), ..LogQuery::default() };
+    match client.logs(id, &query).await {
+        Ok(mut logs) => logs.next().await.is_ok_and(|piece| piece.is_some()),
+        Err(_) => false,
+    }
+}
+
+impl Part {
+    async fn show(self, client: &Client, id: JobId, worker: u32, output: LogOutput) -> Result<Reader, Failure> {
+        let mut following = Following { output, ..Following::new(client, id, worker) };
+        following.tail = self.tail;
+        let reader = match (self.follow, self.attempt) {
+            (false, attempt) => following.show(attempt, false).await?,
+            (true, Some(attempt)) => {
+                following.attempt = attempt;
+                following.until_attempt_ends().await?.1
+            }
+            (true, None) => {
+                let job = ended(client, id, Some(Duration::ZERO), seen()).await.map_err(of_service)?;
+                following.attempt = job.attempts.max(1);
+                following.until_job_ends().await?
+            }
+        };
+        let is_read = following.output.finish()?;
+        Ok(if is_read { reader } else { Reader::Gone })
     }
 }
 

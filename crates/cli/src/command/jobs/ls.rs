@@ -13,7 +13,7 @@ use crate::render;
 
 #[derive(Debug, Args)]
 pub(crate) struct Ls {
-    /// Also jobs that have ended; with -o json and -o name they are there anyway
+    /// Also jobs that have ended; with -o json they are there anyway
     #[arg(short, long, conflicts_with = "states")]
     all: bool,
     /// Only jobs in this state; may be given several times
@@ -111,7 +111,7 @@ impl Ls {
 
     fn query(&self) -> JobQuery {
         let live = || JobState::ALL.into_iter().filter(|state| !state.is_final()).collect();
-        let states = match (self.all || self.is_for_programs(), self.states.is_empty()) {
+        let states = match (self.all || self.output == Form::Json, self.states.is_empty()) {
             (true, false) => self.states.clone(),
             (true, true) => Vec::new(),
             (false, true) => live(),
@@ -122,6 +122,7 @@ impl Ls {
             owner: self.user.clone(),
             queue: self.queue.clone(),
             name: self.name.clone(),
+            mine: false,
             limit: None,
             after: self.after.clone(),
         }

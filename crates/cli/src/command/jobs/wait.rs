@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use api::{Client, Error, JobId, JobState, JobView};
 use clap::Args;
 
-use super::failure;
+use super::{Named, Which, failure};
 use crate::command::service::{self, Shape, is_absence, of_service};
 use crate::failure::Failure;
 use crate::render;
@@ -19,8 +19,9 @@ const CANCELLED: u8 = 103;
 /// the first that did not succeed.
 #[derive(Debug, Args)]
 pub(crate) struct Wait {
-    #[arg(required = true, value_name = "ID")]
-    ids: Vec<JobId>,
+    /// Jobs by number, tasks like 7_3, or your jobs of a name: those that have not ended, else the newest
+    #[arg(required = true, value_name = "ID|NAME")]
+    jobs: Vec<Named>,
     /// Give up after so long
     #[arg(long, value_name = "DURATION")]
     timeout: Option<api::Duration>,
@@ -39,7 +40,18 @@ impl Wait {
         let until = self.timeout.map(|timeout| Instant::now() + Duration::from_secs_f64(timeout.as_secs_f64()));
         let mut codes = Vec::new();
         service::ask(async |client| {
-            for &id in &self.ids {
+            let mut ids = Vec::new();
+            for named in &self.jobs {
+                match named.numbers(client, Which::LiveOrLast).await {
+                    Ok(found) => ids.extend(found),
+                    Err(error) if error.is_not_found() => {
+                        service::tell(&format!("error: {error}"));
+                        codes.push(NOT_FOUND);
+                    }
+                    Err(error) => return Err(of_service(error)),
+                }
+            }
+            for id in ids {
                 let left = until.map(|until| until.saturating_duration_since(Instant::now()));
                 match ended(client, id, left, None).await {
                     Ok(job) => {
