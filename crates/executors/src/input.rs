@@ -127,7 +127,9 @@ impl Input {
     fn feed_now(&self, pipe: &Path) -> io::Result<()> {
         // Waits until the worker has opened its end.
         let mut worker = OpenOptions::new().write(true).open(pipe)?;
-        fs::remove_file(pipe)?;
+        if let Err(error) = fs::remove_file(pipe) {
+            tracing::warn!(%error, "a pipe is left in the directory of a run");
+        }
         let growth = Growth::of(&self.dir);
         let (mut fed, mut buffer) = (0, vec![0; CHUNK]);
         let mut data: Option<File> = None;
@@ -135,13 +137,18 @@ impl Input {
             // Asked before the data is read: all of it is seen then.
             let end = self.end();
             if data.is_none() {
-                data = found(File::open(self.data()))?;
+                data = File::open(self.data()).ok();
             }
-            let read = data.as_ref().map_or(Ok(0), |data| data.read_at(&mut buffer, fed))?;
+            let read = data.as_ref().map_or(Ok(0), |data| data.read_at(&mut buffer, fed));
+            let Ok(read) = read else {
+                // To close the pipe would be to say that there is no more: a disk that fails may work again.
+                thread::sleep(LOOK_AGAIN);
+                continue;
+            };
             if read > 0 {
                 worker.write_all(&buffer[..read])?;
                 fed += read as u64;
-            } else if end.is_some() {
+            } else if end.is_some_and(|end| fed >= end) {
                 return Ok(());
             } else {
                 growth.wait();
@@ -152,13 +159,6 @@ impl Input {
 
 fn folder(data_dir: &Path) -> PathBuf {
     data_dir.join("input")
-}
-
-fn found(opened: io::Result<File>) -> io::Result<Option<File>> {
-    match opened {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        opened => opened.map(Some),
-    }
 }
 
 /// That something in a directory has changed, as far as the kernel says so: a user may have so many of these only.
