@@ -222,15 +222,15 @@ impl Client {
         self.get("/v1/queues".into()).await
     }
 
-    pub async fn nodes(&self) -> Result<NodePage, Error> {
-        self.get("/v1/nodes".into()).await
-    }
     /// Makes the queues what these say; a preview only says what would change.
     pub async fn apply_queues(&self, queues: &QueuesRequest, preview: bool) -> Result<QueueChanges, Error> {
         let path = if preview { "/v1/queues?preview=true" } else { "/v1/queues" };
         self.ask(Ask::new(Method::PUT, path.into()).json(queues)).await
     }
 
+    pub async fn nodes(&self) -> Result<NodePage, Error> {
+        self.get("/v1/nodes".into()).await
+    }
 
     pub async fn change_node(&self, name: &str, change: NodeChange) -> Result<NodePage, Error> {
         let verb = match change {

@@ -92,7 +92,7 @@ impl LogBell {
                 places.waiting.values().flat_map(BTreeMap::values).for_each(|waiting| (waiting.wake)());
                 continue;
             }
-            let name = event.file_name().map(|name| name.to_bytes());
+            let name = event.file_name().map(std::ffi::CStr::to_bytes);
             let here = places.waiting.get(&event.wd()).into_iter().flat_map(BTreeMap::values);
             // What has no name happens to the directory itself.
             here.filter(|waiting| name.is_none_or(|name| name.starts_with(waiting.prefix.as_bytes())))

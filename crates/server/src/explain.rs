@@ -1,9 +1,9 @@
 //! Why a job has what it has: the notes of the decision core, the options that were open, and what its user can do.
 
 use api::{Explanation, HistoryLine, JobId, JobState, OptionView};
-use cluster::{ClaimId, GpuKind, Shape, Time};
+use cluster::{ClaimId, GpuKind, QueueId, Shape, Time};
 use perf::Situation;
-use plan::{Books, Claim, Reason};
+use plan::{Books, Claim, Obstacle, Reason};
 
 use crate::core::no_job;
 use crate::replica::Shown;
@@ -150,7 +150,12 @@ fn next_steps(shown: &Shown, claim: &Claim, ceiling: Option<i32>) -> Vec<String>
     let id = shown.ledger.id(claim.id);
     let state = views::state_of(claim).0;
     let mut steps = Vec::new();
-    match (state, claim.note.reason) {
+    let reason = match claim.note.obstacle {
+        // The whole cluster is in use: another queue has no more to give.
+        Some(Obstacle::Quota { queue: QueueId::ROOT, .. }) => Reason::WaitingForResources,
+        _ => claim.note.reason,
+    };
+    match (state, reason) {
         (JobState::Pending, _) if claim.note.obstacle.is_none() && claim.note.reason == Reason::PendingEvaluation => {
             steps.push("wait for the next decision, or see `moira policy current` for how often there is one".into());
         }

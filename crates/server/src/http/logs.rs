@@ -115,34 +115,6 @@ fn claim_of(door: &Door, id: JobId) -> Result<(ClaimId, u32), Problem> {
     Ok((claim, shown.state.books().claim(claim).progress.launches))
 }
 
-struct Following {
-    door: Door,
-    claim: ClaimId,
-    worker: u32,
-    sender: mpsc::Sender<std::io::Result<Bytes>>,
-}
-
-/// The answer ends here: nobody listens any more, or what comes next was dropped before it could be sent. Whoever asks
-/// again from there is told how much that was.
-struct Over;
-
-impl Following {
-    /// Sends what is kept behind a place, and where that is wanted what follows: one attempt's log after the other, until
-    /// the job has ended.
-    async fn run(self, first: u32, pieces: Vec<LogPiece>, offset: u64, query: LogQuery) {
-        let mut attempt = first;
-        let Ok(mut position) = self.send(pieces, offset).await else { return };
-        if !query.follow.unwrap_or(false) {
-            return;
-        }
-        loop {
-            // Asked before the files are read: what was written before the end is then seen.
-            let (latest, over) = self.stage();
-            let (pieces, is_told) = self.pieces(attempt).await;
-            let Ok(reached) = self.send(pieces, position).await else { return };
-            if reached > position {
-                position = reached;
-                continue;
 /// A bell that rings for those who follow logs. Without one they look by themselves.
 pub(crate) fn hang_bell() -> Option<Arc<LogBell>> {
     LogBell::hang()
@@ -150,25 +122,24 @@ pub(crate) fn hang_bell() -> Option<Arc<LogBell>> {
         .ok()
 }
 
-            }
-            let passed = latest > attempt;
-            if (passed && query.attempt.is_some()) || (over && !passed) {
-                return;
-            }
+struct Following {
+    door: Door,
+    claim: ClaimId,
+    worker: u32,
+    sender: mpsc::Sender<std::io::Result<Bytes>>,
     /// Told when there may be more to read.
     more: Arc<Notify>,
     follower: Option<Arc<LogFollower>>,
-            if passed {
-                (attempt, position) = (attempt + 1, 0);
-                continue;
-            }
-            let patience = if is_told { RARE_GLANCE } else { GLANCE };
-            if self.until_more(&mut versions, (latest, over), patience).await.is_err() {
-                return;
+}
+
+/// The answer ends here: nobody listens any more, or what comes next was dropped before it could be sent. Whoever asks
+/// again from there is told how much that was.
+struct Over;
+
 /// The latest attempt, and whether the job has ended.
 type Stage = (u32, bool);
 
-            }
+impl Following {
     fn new(
         door: Door,
         claim: ClaimId,
@@ -182,6 +153,37 @@ type Stage = (u32, bool);
         Following { door, claim, worker, sender, more, follower }
     }
 
+    /// Sends what is kept behind a place, and where that is wanted what follows: one attempt's log after the other, until
+    /// the job has ended.
+    async fn run(self, first: u32, pieces: Vec<LogPiece>, offset: u64, query: LogQuery) {
+        let mut attempt = first;
+        let Ok(mut position) = self.send(pieces, offset).await else { return };
+        if !query.follow.unwrap_or(false) {
+            return;
+        }
+        let mut versions = self.door.service.replica.version();
+        loop {
+            // Asked before the files are read: what was written before the end is then seen.
+            versions.mark_unchanged();
+            let (latest, over) = self.stage();
+            let (pieces, is_told) = self.pieces(attempt).await;
+            let Ok(reached) = self.send(pieces, position).await else { return };
+            if reached > position {
+                position = reached;
+                continue;
+            }
+            let passed = latest > attempt;
+            if (passed && query.attempt.is_some()) || (over && !passed) {
+                return;
+            }
+            if passed {
+                (attempt, position) = (attempt + 1, 0);
+                continue;
+            }
+            let patience = if is_told { RARE_GLANCE } else { GLANCE };
+            if self.until_more(&mut versions, (latest, over), patience).await.is_err() {
+                return;
+            }
         }
     }
 
@@ -218,10 +220,8 @@ type Stage = (u32, bool);
         let shown = self.door.service.replica.read();
         // One that is forgotten has ended, and its logs may go too.
         let claim = shown.state.books().claims().get(self.claim);
-        let mut versions = self.door.service.replica.version();
         claim.map_or((0, true), |claim| (claim.progress.launches, !claim.is_live()))
     }
-            versions.mark_unchanged();
 
     /// What is kept of an attempt's log; nothing if nothing was written yet, or if it cannot be read. And whether it will
     /// be told when there is more.

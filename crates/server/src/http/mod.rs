@@ -21,9 +21,9 @@ use std::sync::Arc;
 use api::{Problem, Role};
 use axum::Router;
 use axum::routing::get;
+use executors::LogBell;
 use tokio::sync::watch;
 use utoipa::OpenApi;
-use executors::LogBell;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
