@@ -1,4 +1,5 @@
-//! Pages generated from the code: one for each policy, from the header of its file, and the table of who may do what.
+//! Pages generated from the code: one for each policy, from the header of its file, the table of who may do what, and the
+//! schema of the job file.
 
 use std::fmt::Write;
 use std::fs;
@@ -12,7 +13,12 @@ use crate::say;
 pub(crate) fn run(root: &Path, check: bool) -> Result<()> {
     fs::create_dir_all(root.join("docs/policies"))?;
     let pages = POLICIES.iter().map(|entry| (format!("policies/{}.md", entry.name), page(entry)));
-    let others = [("policies/README.md".to_string(), index()), ("access.md".to_string(), server::access::markdown())];
+    let schema = format!("{:#}\n", server::http::job_schema());
+    let others = [
+        ("policies/README.md".to_string(), index()),
+        ("access.md".to_string(), server::access::markdown()),
+        ("job.schema.json".to_string(), schema),
+    ];
     let mut stale = Vec::new();
     for (name, text) in pages.chain(others) {
         let path = root.join("docs").join(&name);
@@ -26,7 +32,7 @@ pub(crate) fn run(root: &Path, check: bool) -> Result<()> {
     if check && !stale.is_empty() {
         bail!("not up to date: {}; run `cargo xtask docs`", stale.join(", "));
     }
-    say(&format!("{} pages, {} of them new", POLICIES.len() + 2, stale.len()));
+    say(&format!("{} pages, {} of them new", POLICIES.len() + 3, stale.len()));
     Ok(())
 }
 

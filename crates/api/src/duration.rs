@@ -149,8 +149,16 @@ impl de::Visitor<'_> for Visitor {
 
 impl PartialSchema for Duration {
     fn schema() -> RefOr<Schema> {
-        let written = schema::text(r"^([0-9]{1,4}-)?[0-9]{1,3}:[0-9]{2}(:[0-9]{2})?$|^([0-9]{1,3}[dhms])$");
-        schema::one_of("seconds, or text like 90s, 1h30m, 2d or 1-12:00:00", [schema::number(0.0), written])
+        let written = schema::text(concat!(
+            // Seconds; Slurm's MM:SS, HH:MM:SS, D-HH, D-HH:MM and D-HH:MM:SS; and units, the larger first.
+            r"^[0-9]{1,8}(\.[0-9]{1,3})?$",
+            r"|^[0-9]{1,4}:[0-9]{1,4}(:[0-9]{1,4})?$",
+            r"|^[0-9]{1,3}-[0-9]{1,4}(:[0-9]{1,4}){0,2}$",
+            r"|^([0-9]{1,2}(\.[0-9]{1,3})?w)?([0-9]{1,3}(\.[0-9]{1,3})?d)?([0-9]{1,4}(\.[0-9]{1,3})?h)?",
+            r"([0-9]{1,6}(\.[0-9]{1,3})?(m|min))?([0-9]{1,7}(\.[0-9]{1,3})?s)?([0-9]{1,9}ms)?$",
+        ));
+        let secs = schema::number(0.0, LONGEST.as_secs_f64());
+        schema::one_of("seconds, or text like 90s, 1h30m, 2d or 1-12:00:00", [secs, written])
     }
 }
 

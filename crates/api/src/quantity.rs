@@ -109,7 +109,10 @@ impl de::Visitor<'_> for Visitor {
 
 impl PartialSchema for Quantity {
     fn schema() -> RefOr<Schema> {
-        let written = schema::text(r"^[0-9]{1,6}([KMGT]i?B?)?$");
+        let written = schema::text(concat!(
+            r"^[0-9]{1,15}[bB]?$|^[0-9]{1,6}(\.[0-9]{1,3})? ?([kKMgGtT]i?[bB]?|m(i[bB]?|[bB]))$",
+            r"|^[0-9]{1,3}(\.[0-9]{1,3})? ?[pP]i?[bB]?$",
+        ));
         schema::one_of("bytes, or text like 64Gi or 16GB", [schema::integer(0, 1 << 60), written])
     }
 }

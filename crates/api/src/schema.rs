@@ -9,16 +9,16 @@ pub(crate) fn one_of(description: &str, forms: impl IntoIterator<Item = RefOr<Sc
     RefOr::T(Schema::OneOf(forms.description(Some(description)).build()))
 }
 
-/// Text of a form that a regular expression describes.
+/// Text of a form that a regular expression describes; it is never empty.
 pub(crate) fn text(pattern: &str) -> RefOr<Schema> {
     let text = ObjectBuilder::new().schema_type(SchemaType::Type(Type::String));
-    RefOr::T(Schema::Object(text.pattern(Some(pattern)).build()))
+    RefOr::T(Schema::Object(text.min_length(Some(1)).pattern(Some(pattern)).build()))
 }
 
-/// A number of at least `least`.
-pub(crate) fn number(least: f64) -> RefOr<Schema> {
+/// A number in a range.
+pub(crate) fn number(least: f64, most: f64) -> RefOr<Schema> {
     let number = ObjectBuilder::new().schema_type(SchemaType::Type(Type::Number));
-    RefOr::T(Schema::Object(number.minimum(Some(least)).build()))
+    RefOr::T(Schema::Object(number.minimum(Some(least)).maximum(Some(most)).build()))
 }
 
 /// A whole number in a range.
@@ -27,8 +27,9 @@ pub(crate) fn integer(least: i64, most: i64) -> RefOr<Schema> {
     RefOr::T(Schema::Object(integer.minimum(Some(least)).maximum(Some(most)).build()))
 }
 
-/// A list of at least one and at most so many texts.
-pub(crate) fn texts(most: usize) -> RefOr<Schema> {
-    let items = ObjectBuilder::new().schema_type(SchemaType::Type(Type::String));
+/// A list of at least one and at most so many words, which may be whole numbers.
+pub(crate) fn words(most: usize) -> RefOr<Schema> {
+    let types = SchemaType::Array(vec![Type::String, Type::Integer]);
+    let items = ObjectBuilder::new().schema_type(types);
     RefOr::T(Schema::Array(ArrayBuilder::new().items(items).min_items(Some(1)).max_items(Some(most)).build()))
 }

@@ -22,5 +22,5 @@ pub use machine::{
 pub use placement::{Devices, Grain, MigProfile, Placement, Shape, SliceSet, Slot, Spread};
 pub use queue::{Queue, QueueDraft, QueueId, QueueTree};
 pub use queue_change::{QueueChange, QueueChangeKind};
-pub use suggest::suggestion;
+pub use suggest::{nearest_first, suggestion};
 pub use units::{Bandwidth, Bytes, GpuTime, Gpus, Span, Time, Weight};

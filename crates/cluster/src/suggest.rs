@@ -11,9 +11,22 @@ pub fn suggestion<'a>(typed: &str, known: impl IntoIterator<Item = &'a str>) -> 
     }
 }
 
+/// The known words, those that are nearest to what was typed first.
+pub fn nearest_first<'a>(typed: &str, known: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
+    let typed: String = typed.to_lowercase().chars().take(60).collect();
+    let mut known: Vec<&str> = known.into_iter().collect();
+    known.sort_by_cached_key(|word| strsim::osa_distance(&typed, &word.to_lowercase()));
+    known
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_nearest_word_comes_first_and_none_is_left_out() {
+        assert_eq!(nearest_first("gpsu", ["demo", "gpus", "gpu_kinds"]), ["gpus", "demo", "gpu_kinds"]);
+    }
 
     #[test]
     fn a_slip_of_the_finger_is_recognised_and_a_different_word_is_not() {

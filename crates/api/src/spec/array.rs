@@ -118,7 +118,7 @@ impl<'de> de::Visitor<'de> for Visitor {
 
 impl PartialSchema for ArrayRange {
     fn schema() -> RefOr<Schema> {
-        let written = schema::text("^0-[0-9]{1,3}(:[1-9])?(%[1-9])?$");
+        let written = schema::text("^[0-9]{1,7}(-[0-9]{1,7})?(:[1-9][0-9]{0,6})?(%[1-9][0-9]{0,6})?$");
         schema::one_of("tasks 0-99, every second 0-99:2, ten at once 0-99%10", [written, Named::schema()])
     }
 }

@@ -105,7 +105,7 @@ impl de::Visitor<'_> for WordVisitor {
 
 impl PartialSchema for CommandLine {
     fn schema() -> RefOr<Schema> {
-        let forms = [schema::texts(1000), schema::text(r"\S")];
+        let forms = [schema::words(1000), schema::text(r"\S")];
         schema::one_of("a program and its arguments, or one text for the shell", forms)
     }
 }

@@ -97,8 +97,8 @@ impl de::Visitor<'_> for Visitor {
 
 impl PartialSchema for GpuCount {
     fn schema() -> RefOr<Schema> {
-        let with_kind = schema::text("^(gpu:)?[a-z][a-z0-9-]{0,31}:[1-9]$");
-        schema::one_of("GPUs of each worker: 1, 8, 0.5, a100:8", [schema::number(0.0), with_kind])
+        let with_kind = schema::text(r"^(gpu:)?([^:\s]{1,64}:)?[0-9]{1,4}(\.[0-9]{1,3})?$");
+        schema::one_of("GPUs of each worker: 1, 8, 0.5, a100:8", [schema::number(0.0, 4096.0), with_kind])
     }
 }
 

@@ -64,8 +64,11 @@ impl Mistake {
                 let field = joined(&path, unknown);
                 let known = known.iter().skip(1).step_by(2).copied();
                 let problem = Problem::new(422, "unknown-field", format!("{place}unknown field `{field}`"));
-                let meant = did_you_mean(unknown, known);
-                meant.into_iter().fold(problem.with_field(field), Problem::with_suggestion)
+                let hints = [did_you_mean(unknown, known.clone()), known_fields(unknown, known)];
+                match hints.into_iter().flatten().reduce(|meant, known| format!("{meant} {known}")) {
+                    Some(hint) => problem.with_field(field).with_suggestion(hint),
+                    None => problem.with_field(field),
+                }
             }
             ["missing field ", missing, ..] => {
                 let field = joined(&path, missing);
@@ -78,6 +81,12 @@ impl Mistake {
             }
         }
     }
+}
+
+/// All that could stand there, the nearest to what does first.
+fn known_fields<'a>(typed: &str, known: impl Iterator<Item = &'a str>) -> Option<String> {
+    let known = cluster::nearest_first(typed, known);
+    (!known.is_empty()).then(|| format!("known here: {}", known.join(", ")))
 }
 
 /// Some parsers count the unknown key itself to the path, some do not.
@@ -278,27 +287,31 @@ exit_codes = [33, 34]
 
     #[test]
     fn an_unknown_field_is_refused_with_what_was_meant() {
-        let unknown = "unknown field `worker`: did you mean `workers`?";
-        assert_eq!(
-            problem("{\"command\": [\"a\"],\n \"worker\": 2}", Format::Json),
-            format!("line 2, column 9: {unknown}")
-        );
-        assert_eq!(problem("command: [a]\nworker: 2\n", Format::Yaml), format!("line 2, column 1: {unknown}"));
-        assert_eq!(problem("command = [\"a\"]\nworker = 2\n", Format::Toml), format!("line 2, column 1: {unknown}"));
+        for (text, format, place) in [
+            ("{\"command\": [\"a\"],\n \"worker\": 2}", Format::Json, "line 2, column 9"),
+            ("command: [a]\nworker: 2\n", Format::Yaml, "line 2, column 1"),
+            ("command = [\"a\"]\nworker = 2\n", Format::Toml, "line 2, column 1"),
+        ] {
+            let problem = problem(text, format);
+            let expected = format!("{place}: unknown field `worker`: did you mean `workers`? known here: workers, ");
+            assert!(problem.starts_with(&expected), "{problem}");
+            assert!(problem.contains(", depends_on") && problem.contains(", command, "), "{problem}");
+        }
     }
 
     #[test]
     fn an_unknown_field_is_named_with_where_it_stands() {
-        let nested = "unknown field `resources.gpu`: did you mean `gpus`?";
+        let hint = "did you mean `gpus`? known here: gpus, cpus, gpu_kinds, memory, gpu_memory";
+        let nested = format!("unknown field `resources.gpu`: {hint}");
         for (text, format) in [
             ("{\"command\": \"a\", \"resources\": {\"gpu\": 1}}", Format::Json),
             ("command: a\nresources:\n  gpu: 1\n", Format::Yaml),
             ("command = \"a\"\nresources.gpu = 1\n", Format::Toml),
         ] {
             let problem = JobRequest::parse(text, format).unwrap_err();
-            assert!(problem.to_string().ends_with(nested), "{format:?}: {problem}");
+            assert!(problem.to_string().ends_with(&nested), "{format:?}: {problem}");
             assert_eq!((problem.status, problem.field.as_deref()), (422, Some("resources.gpu")), "{format:?}");
-            assert_eq!(problem.suggestion.as_deref(), Some("did you mean `gpus`?"), "{format:?}");
+            assert_eq!(problem.suggestion.as_deref(), Some(hint), "{format:?}");
         }
     }
 

@@ -113,7 +113,7 @@ impl<'de> de::Visitor<'de> for Visitor {
 
 impl PartialSchema for WorkersRequest {
     fn schema() -> RefOr<Schema> {
-        let forms = [schema::integer(1, 4096), Range::schema()];
+        let forms = [schema::integer(1, 4096), schema::text(r"^[0-9]{1,4}(\.\.[0-9]{1,4})?$"), Range::schema()];
         schema::one_of("a number of workers, or a range within which the scheduler chooses", forms)
     }
 }

@@ -13,6 +13,7 @@ mod logs;
 mod names;
 mod peer;
 mod requeue;
+mod schema;
 mod socket;
 mod tokens;
 
@@ -40,6 +41,7 @@ use names::Names;
 pub use connections::HttpConfig;
 pub use listen::raise_file_limit;
 pub(crate) use names::check_configured as check_host_name;
+pub use schema::job_schema;
 pub use socket::SocketConfig;
 
 /// What every handler is given. It is cloned for every part of a request that asks for it.
