@@ -75,6 +75,11 @@ pub struct JobRequest {
     pub limits: LimitsRequest,
     #[serde(default, skip_serializing_if = "is_default")]
     pub checkpoint: CheckpointRequest,
+    /// Whether it may be stopped to make room and started again later. If nothing is said: yes if it has a range of
+    /// workers, a batch range or checkpoints; else only while its queue borrows. One that says no is never stopped for
+    /// others, and has to fit into what its queue is guaranteed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interruptible: Option<bool>,
     #[serde(default, skip_serializing_if = "is_default")]
     pub retry: RetryRequest,
     /// Jobs that must have succeeded before this one may start.
@@ -212,6 +217,7 @@ impl JobRequest {
             steps: None,
             limits: LimitsRequest::default(),
             checkpoint: CheckpointRequest::default(),
+            interruptible: None,
             retry: RetryRequest::default(),
             depends_on: Vec::new(),
             array: None,

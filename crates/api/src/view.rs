@@ -93,6 +93,9 @@ pub struct JobView {
     #[serde(default)]
     pub depends_on: Vec<String>,
     pub deadline: Option<String>,
+    /// What its owner should know beforehand: that it may be stopped because its queue borrows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub notice: Option<String>,
     /// As submitted; left out of lists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spec: Option<JobRequest>,
@@ -356,6 +359,9 @@ pub struct PolicyView {
     pub parameters: BTreeMap<String, String>,
     /// How often it is asked even if nothing happens.
     pub rhythm_seconds: Option<f64>,
+    /// The rules that hold around it: names separated by commas, or `none`.
+    #[serde(default)]
+    pub safeguards: Option<String>,
 }
 
 /// Another policy from now on.

@@ -42,6 +42,10 @@ pub(crate) struct Scene {
     /// A TOML file that says what befalls the cluster: failures, interference, nodes that come and go
     #[arg(long, value_name = "FILE")]
     pub(crate) world: Option<std::path::PathBuf>,
+    /// Rules around every policy, as a service keeps them: all, none, or some of minimum-first, guarantees, reservations
+    /// (or reservations=30m) and at-once, separated by commas; see docs/guides/safeguards.md
+    #[arg(long, default_value = "none", value_name = "LIST")]
+    pub(crate) safeguards: plan::Safeguards,
     /// Threads to use; also by RAYON_NUM_THREADS. The results do not depend on it
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) threads: Option<u16>,

@@ -153,6 +153,10 @@ pub struct JobDraft {
     /// Whether it may be stopped to make room; one that does not save its state would lose everything by that.
     #[serde(default = "yes")]
     pub interruptible: bool,
+    /// Its user said that it must never be stopped to make room, not even while its queue borrows. One that only says
+    /// nothing of how it goes on after a stop may be stopped while it borrows.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub pinned: bool,
     /// Largest tensor over all parameters, in thousandths: how much it suffers from being scattered (Tiresias).
     pub skew: Option<u16>,
     pub recovery: Recovery,
@@ -160,6 +164,10 @@ pub struct JobDraft {
 
 fn yes() -> bool {
     true
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 /// Which field is wrong, what was expected there, and what was found.
@@ -291,6 +299,7 @@ impl JobDraft {
             expected: None,
             limit: None,
             interruptible: true,
+            pinned: false,
             skew: None,
             recovery: Recovery { retries: 3, ..Recovery::default() },
         }

@@ -2,11 +2,12 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use cluster::Time;
-use plan::{Changed, Plan, Snapshot, check, check_everything};
+use cluster::{Span, Time};
+use plan::{Changed, Plan, Rhythm, Safeguards, Snapshot, check, check_everything};
 
 use crate::Engine;
 use crate::event::{Event, Trouble};
+use crate::safeguards::{Rules, amend, starts};
 use crate::tenants::budgets;
 
 impl Engine {
@@ -40,7 +41,49 @@ impl Engine {
             Trouble::Panicked(text.unwrap_or_else(|| "without a message".into()))
         })?;
         let checked = if self.settings.whole_checks { check_everything } else { check };
-        let faults = checked(&plan, &snapshot);
-        if faults.is_empty() { Ok(plan) } else { Err(Trouble::Faulty(faults)) }
+        let sound = |plan: Plan| {
+            let faults = checked(&plan, &snapshot);
+            if faults.is_empty() { Ok(plan) } else { Err(Trouble::Faulty(faults)) }
+        };
+        let plan = sound(plan)?;
+        let rules = rules(self.state.safeguards(), self.policy.rhythm());
+        if rules.safeguards.is_none() { Ok(plan) } else { sound(amend(&snapshot, plan, rules)) }
     }
+
+    /// Between rounds, starts what need not wait for the next one.
+    pub(crate) fn start_at_once(&mut self, now: Time, events: &mut Vec<Event>) {
+        let rules = rules(self.state.safeguards(), self.policy.rhythm());
+        let budgets = budgets(self.state.books());
+        let snapshot = Snapshot {
+            now,
+            books: self.state.books(),
+            changed: if self.acquainted { Changed::Only(self.state.changed()) } else { Changed::Everything },
+            budgets: &budgets,
+            truths: (!self.policy.knows().is_empty()).then_some(self.truths.as_slice()),
+        };
+        let policy = &mut self.policy;
+        // A policy that panics is on record when it is asked in its round.
+        let Ok(turns) = catch_unwind(AssertUnwindSafe(|| policy.turns(&snapshot))) else { return };
+        let plan = starts(&snapshot, &turns, rules);
+        if plan.changes.is_empty() {
+            return;
+        }
+        let checked = if self.settings.whole_checks { check_everything } else { check };
+        let faults = checked(&plan, &snapshot);
+        let event = if faults.is_empty() {
+            Event::StartedAtOnce(Box::new(plan))
+        } else {
+            self.acquainted = false;
+            Event::PlanRefused { why: Trouble::Faulty(faults) }
+        };
+        self.record(now, event, events);
+    }
+}
+
+fn rules(safeguards: Safeguards, rhythm: Rhythm) -> Rules {
+    let round = match rhythm {
+        Rhythm::OnChange => Span::ZERO,
+        Rhythm::EveryRound(round) => round,
+    };
+    Rules { safeguards, round }
 }

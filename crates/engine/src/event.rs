@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cluster::{ClaimId, Cluster, Devices, GpuKind, JobSpec, KindDraft, NodeDraft, NodeId, QueueTree, Run, Span, Time};
 use perf::{Speed, StepReport, StepTime};
-use plan::{Availability, FailureCause, Fault, Outcome, Plan};
+use plan::{Availability, FailureCause, Fault, Outcome, Plan, Safeguards};
 use serde::{Deserialize, Serialize};
 
 use crate::command::Command;
@@ -20,6 +20,10 @@ pub enum Event {
     },
     PolicyChosen {
         name: String,
+    },
+    /// From now on these rules hold around the policy. A history that does not say so has none.
+    SafeguardsChosen {
+        safeguards: Safeguards,
     },
     ClaimSubmitted {
         claim: ClaimId,
@@ -134,6 +138,8 @@ pub enum Event {
         done: u64,
     },
     Planned(Box<Plan>),
+    /// Jobs that start on free devices before the policy is asked again.
+    StartedAtOnce(Box<Plan>),
     /// The policy's plan was not carried out; everything stays as it was.
     PlanRefused {
         why: Trouble,

@@ -3,6 +3,7 @@
 //! It knows what a policy is, but not one policy. It reads no clock and does no IO; whoever calls it says what time it is,
 //! keeps the journal and carries out the commands.
 
+mod after;
 #[cfg(test)]
 mod bench;
 mod command;
@@ -10,6 +11,7 @@ mod decide;
 mod event;
 mod request;
 mod resize;
+mod safeguards;
 mod state;
 mod tenants;
 
@@ -17,13 +19,15 @@ use std::sync::Arc;
 
 use cluster::{ClaimId, Cluster, QueueTree, Span, Time};
 use perf::{Search, Truth};
-use plan::{FailureCause, Outcome, Policy};
+use plan::{FailureCause, Outcome, Policy, Safeguards};
 
+pub use after::Reservation;
 pub use command::Command;
 pub use event::{Event, Record, Trouble};
 pub use request::{Input, Refusal, Request};
+pub use safeguards::reservations;
 pub use state::State;
-pub use tenants::budgets;
+pub use tenants::{budgets, guarantees};
 
 /// Takes everything pending, decides once, says what is to be done.
 #[allow(missing_debug_implementations, reason = "a policy need not be printable")]
@@ -50,6 +54,8 @@ pub struct Settings {
     pub search: Search,
     /// How long a run has to change its workers in place; nothing in a world where none can, and none is told to.
     pub resize_within: Option<Span>,
+    /// The rules that hold around the policy from the beginning of a new history on.
+    pub safeguards: Safeguards,
     /// Check everything held after every plan, not only what the plan touches.
     pub whole_checks: bool,
 }
@@ -72,6 +78,7 @@ impl Default for Settings {
             worth_retuning: 1.05,
             search: Search::Thorough,
             resize_within: None,
+            safeguards: Safeguards::NONE,
             whole_checks: false,
         }
     }
@@ -88,7 +95,9 @@ impl Engine {
     ) -> (Engine, Vec<Event>) {
         let defined = Event::ClusterDefined { cluster: Box::new(cluster), queues: Box::new(queues) };
         let chosen = Event::PolicyChosen { name: policy_name.into() };
-        let beginning = vec![defined, chosen];
+        let safeguards = settings.safeguards;
+        let kept = (!safeguards.is_none()).then_some(Event::SafeguardsChosen { safeguards });
+        let beginning: Vec<Event> = [defined, chosen].into_iter().chain(kept).collect();
         let mut state = State::default();
         beginning.iter().for_each(|event| state.apply(Time::ZERO, event));
         (Engine::resume(state, policy, settings), beginning)
@@ -121,6 +130,13 @@ impl Engine {
         self.policy = policy;
         self.acquainted = false;
         let chosen = Event::PolicyChosen { name: name.into() };
+        self.state.apply(now, &chosen);
+        chosen
+    }
+
+    /// From now on these rules hold around the policy. The returned fact belongs into the journal.
+    pub fn use_safeguards(&mut self, now: Time, safeguards: Safeguards) -> Event {
+        let chosen = Event::SafeguardsChosen { safeguards };
         self.state.apply(now, &chosen);
         chosen
     }
@@ -171,6 +187,8 @@ impl Engine {
         self.end_rests(now, &mut answer.events);
         if self.is_due(now) {
             self.decide(now, &mut answer.events);
+        } else if self.state.has_news() && self.state.safeguards().at_once {
+            self.start_at_once(now, &mut answer.events);
         }
         self.issue(now, &mut answer.events);
         answer

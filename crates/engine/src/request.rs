@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use cluster::{ClaimId, JobSpec, KindDraft, NodeDraft, NodeId, QueueTree, Time};
+use cluster::{ClaimId, Gpus, JobSpec, KindDraft, NodeDraft, NodeId, QueueId, QueueTree, Time};
 use perf::Speed;
 use plan::{Availability, Claim, Obstruction, Outcome, Phase, feasible};
 use serde::{Deserialize, Serialize};
@@ -62,6 +62,12 @@ pub enum Refusal {
     DependencyNeverFinishes(ClaimId),
     /// It could not run even if it were alone.
     Impossible(Obstruction),
+    /// It must never be stopped, and its queue could have it only by borrowing.
+    PinnedBeyondGuarantee {
+        queue: String,
+        needed: Gpus,
+        guaranteed: Gpus,
+    },
     UnknownNode(NodeId),
     /// The node is gone for good.
     Removed(NodeId),
@@ -187,7 +193,25 @@ impl Engine {
         if let Some(&after) = spec.after.iter().find(hopeless) {
             return Some(Refusal::DependencyNeverFinishes(after));
         }
-        feasible(books, spec, speed).err().map(Refusal::Impossible)
+        feasible(books, spec, speed).err().map(Refusal::Impossible).or_else(|| self.pinned_beyond_guarantee(spec))
+    }
+
+    /// What may never be stopped may not borrow. The root has what those below it are not guaranteed; all of it, if there
+    /// are none.
+    fn pinned_beyond_guarantee(&self, spec: &JobSpec) -> Option<Refusal> {
+        let books = self.state.books();
+        if !self.state.safeguards().guarantees || !spec.pinned || books.queues.len() == 1 {
+            return None;
+        }
+        let needed = spec.min_gpus();
+        books.queues.ancestry(spec.queue).find_map(|id| {
+            let queue = books.queues.queue(id);
+            let has = if id == QueueId::ROOT { Gpus::whole(books.cluster.gpus()) } else { queue.guarantee };
+            let below: Gpus = books.queues.children(id).map(|(_, child)| child.guarantee).sum();
+            let guaranteed = if id == spec.queue { has.saturating_sub(below) } else { has };
+            let queue = queue.name.to_string();
+            (needed > guaranteed).then_some(Refusal::PinnedBeyondGuarantee { queue, needed, guaranteed })
+        })
     }
 }
 
@@ -204,6 +228,11 @@ impl fmt::Display for Refusal {
                 f.write_str("a job that must finish first is unknown or has ended without finishing")
             }
             Refusal::Impossible(obstruction) => obstruction.fmt(f),
+            Refusal::PinnedBeyondGuarantee { queue, needed, guaranteed } => write!(
+                f,
+                "it may not be interrupted and needs {needed} GPUs, and queue {queue} is guaranteed {guaranteed}: what it \
+                 borrows it may have to give back"
+            ),
             Refusal::UnknownNode(node) => write!(f, "there is no {node}"),
             Refusal::Removed(node) => write!(f, "{node} was removed"),
             Refusal::BadNode(what) => f.write_str(what),

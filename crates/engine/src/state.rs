@@ -7,7 +7,7 @@ use std::sync::Arc;
 use cluster::{ClaimId, GpuKind, NodeId, Placement, Run, Span, Time};
 use plan::{
     Allotment, Availability, Books, Claim, FailureCause, NodeStatus, Note, Outcome, Phase, Plan, Reason, Resizing,
-    Room, beyond,
+    Room, Safeguards, beyond,
 };
 use serde::{Deserialize, Serialize};
 
@@ -21,6 +21,8 @@ pub struct State {
     now: Time,
     core: Option<Core>,
     policy: String,
+    #[serde(default)]
+    safeguards: Safeguards,
 }
 
 /// Everything there is once the cluster is defined.
@@ -82,6 +84,11 @@ impl State {
         &self.policy
     }
 
+    /// The rules that hold around it.
+    pub fn safeguards(&self) -> Safeguards {
+        self.safeguards
+    }
+
     pub fn books(&self) -> &Books {
         &self.core().books
     }
@@ -93,6 +100,11 @@ impl State {
     /// From when on a policy should be asked.
     pub fn plan_due(&self) -> Option<Time> {
         [self.core().due_since, self.core().wake_at].into_iter().flatten().min()
+    }
+
+    /// Whether something has happened that a policy should be asked about.
+    pub(crate) fn has_news(&self) -> bool {
+        self.core().due_since.is_some()
     }
 
     /// When a policy was last asked.
@@ -184,6 +196,10 @@ impl State {
                 self.policy.clone_from(name);
                 self.core_mut().due(now);
             }
+            Event::SafeguardsChosen { safeguards } => {
+                self.safeguards = *safeguards;
+                self.core_mut().due(now);
+            }
             event => self.core_mut().apply(now, event),
         }
     }
@@ -260,7 +276,9 @@ impl Core {
 
     fn apply(&mut self, now: Time, event: &Event) {
         match event {
-            Event::ClusterDefined { .. } | Event::PolicyChosen { .. } => unreachable!("taken by the state itself"),
+            Event::ClusterDefined { .. } | Event::PolicyChosen { .. } | Event::SafeguardsChosen { .. } => {
+                unreachable!("taken by the state itself")
+            }
             Event::ClaimSubmitted { claim, spec, speed } => {
                 let id = self.books.submit(now, spec.clone(), speed.clone());
                 assert_eq!(id, *claim, "claims are numbered in order of submission");
@@ -361,6 +379,7 @@ impl Core {
             }
             Event::RunFailed { run, why, done } => self.failed(now, *run, *why, *done),
             Event::Planned(plan) => self.planned(now, plan),
+            Event::StartedAtOnce(plan) => self.carry_out(plan),
             Event::PlanRefused { .. } => {
                 self.changed.clear();
                 self.due_since = None;
@@ -621,6 +640,14 @@ impl Core {
         self.wanted_nodes = plan.nodes.or(self.wanted_nodes);
         // A policy cannot ask to be woken in the past, or time would stand still.
         self.wake_at = plan.wake_at.map(|at| at.max(now + Span::from_millis(1)));
+        self.carry_out(plan);
+        for (id, numbers) in &plan.memory {
+            self.books.remember(*id, numbers.clone());
+        }
+    }
+
+    /// From now on everybody is meant to hold what the plan says.
+    fn carry_out(&mut self, plan: &Plan) {
         for (id, _) in &plan.changes {
             self.books.allot(*id, None);
         }
@@ -630,9 +657,6 @@ impl Core {
         }
         for (id, note) in &plan.notes {
             self.books.note(*id, *note);
-        }
-        for (id, numbers) in &plan.memory {
-            self.books.remember(*id, numbers.clone());
         }
     }
 

@@ -20,6 +20,23 @@ pub fn budgets(books: &Books) -> Budgets {
     Budgets { of: budgets }
 }
 
+/// What every queue is promised, cut in proportion where nodes that are away leave less than all were promised. The root
+/// is promised the whole cluster.
+pub fn guarantees(books: &Books) -> Vec<Gpus> {
+    let mut promised = vec![Gpus::ZERO; books.queues.len()];
+    promised[0] = books.capacity();
+    for (id, _) in books.queues.iter() {
+        let has = promised[usize::from(id.0)];
+        let children: Vec<Child> = books.queues.children(id).map(|(id, _)| Child::new(books, id)).collect();
+        let together: u64 = children.iter().map(|child| child.guarantee).sum();
+        for child in children {
+            let own = u32::try_from(child.promised(has, together)).unwrap_or(u32::MAX);
+            promised[usize::from(child.id.0)] = Gpus::from_thousandths(own);
+        }
+    }
+    promised
+}
+
 /// Shares what a queue has among its children; its own jobs compete for what is left of it through the policy.
 fn share(books: &Books, parent: QueueId, has: Gpus, budgets: &mut [Gpus]) {
     let children: Vec<Child> = books.queues.children(parent).map(|(id, _)| Child::new(books, id)).collect();

@@ -35,6 +35,14 @@ pub enum Reason {
     Backoff,
     /// Its user wants it to wait.
     Held,
+    /// Every job has its minimum before others have more: it has its minimum by that, or gave up what it had beyond.
+    MinimumFirst,
+    /// It started on what its queue is guaranteed.
+    Guaranteed,
+    /// Its queue borrowed, and the lender needs what it lent.
+    Reclaimed,
+    /// Devices were reserved for it after it had waited long.
+    Reserved,
 }
 
 /// What stood in the way, with the evidence at the time.
@@ -67,6 +75,15 @@ pub enum Obstacle {
     },
     Node {
         node: NodeId,
+    },
+    /// What it had beyond its minimum went to a job that would else wait.
+    Yielded {
+        to: ClaimId,
+    },
+    /// What one queue is guaranteed was lent to the other, and is taken back.
+    Lent {
+        lender: QueueId,
+        borrower: QueueId,
     },
 }
 
@@ -118,6 +135,10 @@ impl fmt::Display for Note {
             Some(Obstacle::ReservedFor { claim, until }) => write!(f, ": kept for job {claim} until {until}"),
             Some(Obstacle::Dependencies { left }) => write!(f, ": {left} jobs to finish first"),
             Some(Obstacle::Node { node }) => write!(f, ": {node}"),
+            Some(Obstacle::Yielded { to }) => write!(f, ": made room for job {to}"),
+            Some(Obstacle::Lent { lender, borrower }) => {
+                write!(f, ": queue {} is guaranteed what queue {} borrowed", lender.0, borrower.0)
+            }
         }
     }
 }

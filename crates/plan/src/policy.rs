@@ -1,5 +1,6 @@
 //! What a policy is.
 
+use std::cmp::Reverse;
 use std::fmt;
 use std::sync::Arc;
 
@@ -20,6 +21,13 @@ pub trait Policy: Send {
         Rhythm::OnChange
     }
 
+    /// In which order those who wait would start: asked between rounds, where jobs may start before the next.
+    fn turns(&mut self, snapshot: &Snapshot<'_>) -> Turns {
+        let mut waiting: Vec<_> = snapshot.eligible().filter(|claim| claim.target.is_none()).collect();
+        waiting.sort_by_key(|claim| (Reverse(claim.priority), claim.submitted, claim.id));
+        Turns { order: waiting.into_iter().map(|claim| claim.id).collect(), strict: false }
+    }
+
     /// Whether planning again at once, with the plan in the books, changes nothing.
     fn is_stable(&self) -> bool {
         true
@@ -38,6 +46,14 @@ pub enum Rhythm {
     OnChange,
     /// The same, but not before the next round. Rounds are aligned to time zero.
     EveryRound(Span),
+}
+
+/// The order in which claims that wait would start.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Turns {
+    pub order: Vec<ClaimId>,
+    /// Who finds no place holds up those behind it.
+    pub strict: bool,
 }
 
 /// A truth that only a simulator can tell.

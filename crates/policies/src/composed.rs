@@ -27,7 +27,7 @@
 use std::collections::BTreeMap;
 
 use cluster::{ClaimId, Span, Time};
-use plan::{Claim, Knowledge, Plan, Policy, Rhythm, Snapshot, UserId};
+use plan::{Claim, Knowledge, Plan, Policy, Rhythm, Snapshot, Turns, UserId};
 
 use crate::blocks::backfill::{self, Backfill, Rules};
 use crate::blocks::draft::Draft;
@@ -135,6 +135,11 @@ impl Policy for Composed {
         }
         let next_round = blocks.round.map(|round| order::next_round(snapshot.now, round));
         draft.plan(next_round.filter(|_| !nobody_waits))
+    }
+
+    fn turns(&mut self, snapshot: &Snapshot<'_>) -> Turns {
+        self.update(snapshot);
+        self.line.turns(!self.blocks.preempt)
     }
 
     fn rhythm(&self) -> Rhythm {

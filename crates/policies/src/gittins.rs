@@ -25,7 +25,7 @@
 use std::cmp::Reverse;
 
 use cluster::{GpuTime, Span, Time};
-use plan::{Claim, Plan, Policy, Rhythm, Snapshot};
+use plan::{Claim, Plan, Policy, Rhythm, Snapshot, Turns};
 
 use crate::blocks::draft::Draft;
 use crate::blocks::order::{self, Line, Order, Rank, Standing};
@@ -68,6 +68,25 @@ struct Sizes {
 
 impl Policy for Gittins {
     fn plan(&mut self, snapshot: &Snapshot<'_>) -> Plan {
+        self.update(snapshot);
+        let mut draft = Draft::new(snapshot);
+        let nobody_waits = preempt::in_order(&mut draft, &self.line, &self.rule, |_| Style::Pack, false);
+        draft.plan((!nobody_waits).then(|| order::next_round(snapshot.now, self.round)))
+    }
+
+    fn turns(&mut self, snapshot: &Snapshot<'_>) -> Turns {
+        self.update(snapshot);
+        self.line.turns(false)
+    }
+
+    fn rhythm(&self) -> Rhythm {
+        Rhythm::EveryRound(self.round)
+    }
+}
+
+impl Gittins {
+    /// Files claims by what is known of sizes now.
+    fn update(&mut self, snapshot: &Snapshot<'_>) {
         let sizes = snapshot.books.history().sizes();
         if sizes.count() == self.rule.sizes.count {
             self.line.update(snapshot, &self.rule);
@@ -75,13 +94,6 @@ impl Policy for Gittins {
             self.rule.sizes.learn(sizes);
             self.line.rebuild(snapshot, &self.rule);
         }
-        let mut draft = Draft::new(snapshot);
-        let nobody_waits = preempt::in_order(&mut draft, &self.line, &self.rule, |_| Style::Pack, false);
-        draft.plan((!nobody_waits).then(|| order::next_round(snapshot.now, self.round)))
-    }
-
-    fn rhythm(&self) -> Rhythm {
-        Rhythm::EveryRound(self.round)
     }
 }
 

@@ -19,7 +19,7 @@
 //! there are running jobs.
 
 use cluster::{Span, Time};
-use plan::{Claim, Plan, Policy, Rhythm, Snapshot};
+use plan::{Claim, Plan, Policy, Rhythm, Snapshot, Turns};
 
 use crate::blocks::draft::Draft;
 use crate::blocks::order::{self, Line, Order, Rank, Standing};
@@ -57,6 +57,11 @@ impl Policy for Las {
         let mut draft = Draft::new(snapshot);
         let nobody_waits = preempt::in_order(&mut draft, &self.line, &self.rule, |_| Style::Pack, false);
         draft.plan((!nobody_waits).then(|| order::next_round(snapshot.now, self.round)))
+    }
+
+    fn turns(&mut self, snapshot: &Snapshot<'_>) -> Turns {
+        self.line.update(snapshot, &self.rule);
+        self.line.turns(false)
     }
 
     fn rhythm(&self) -> Rhythm {

@@ -38,7 +38,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use cluster::{ClaimId, GpuTime, Shape, Span};
-use plan::{Claim, ClassId, Phase, Plan, Policy, Reason, Rhythm, Snapshot};
+use plan::{Claim, ClassId, Phase, Plan, Policy, Reason, Rhythm, Snapshot, Turns};
 use solver::{Choice, Effort, Menu, Program, Warm};
 
 use crate::blocks::admit::Quotas;
@@ -107,6 +107,16 @@ impl Policy for Sia {
         let manner = self.manner();
         let nodes = self.autoscaler.and_then(|autoscaler| autoscaler.wanted(snapshot, manner));
         Plan { nodes, ..self.arrange(snapshot, &weighed) }
+    }
+
+    fn turns(&mut self, snapshot: &Snapshot<'_>) -> Turns {
+        let mut waiting: Vec<&Claim> = snapshot.eligible().filter(|claim| claim.target.is_none()).collect();
+        let queue = |claim: &Claim| {
+            let attained = claim.attained(snapshot.now);
+            self.turns.as_ref().map(|queues| queues.partition_point(|&threshold| threshold <= attained))
+        };
+        waiting.sort_by_key(|claim| (Reverse(claim.priority), queue(claim), claim.submitted, claim.id));
+        Turns { order: waiting.into_iter().map(|claim| claim.id).collect(), strict: false }
     }
 
     fn rhythm(&self) -> Rhythm {

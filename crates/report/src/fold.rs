@@ -80,7 +80,7 @@ impl Fold {
                 self.queues = Some((**queues).clone());
             }
             Event::QueuesChanged { queues } => self.queues = Some((**queues).clone()),
-            Event::PolicyChosen { .. } => {}
+            Event::PolicyChosen { .. } | Event::SafeguardsChosen { .. } | Event::StartedAtOnce(_) => {}
             Event::ClaimSubmitted { claim, spec, .. } => self.submitted(*claim, spec),
             Event::ClaimRefused { claim, spec, why, .. } => self.refused(*claim, spec, why),
             Event::ClaimCancelled { claim } => self.dismissed(*claim, Outcome::Cancelled),

@@ -284,6 +284,9 @@ impl Core {
             }
             Refusal::QueuesOutdated => Problem::conflict(why.to_string()),
             Refusal::QueueClosed(_) => Problem::from(api::FieldFault::new("queue", why.to_string())),
+            Refusal::PinnedBeyondGuarantee { .. } => {
+                Problem::from(api::FieldFault::new("interruptible", why.to_string()))
+            }
             Refusal::Impossible(obstruction) => {
                 Problem::from(api::FieldFault::new("resources", format!("it can never run here: {obstruction}")))
             }

@@ -376,7 +376,7 @@ impl Ledger {
 
     fn observe(&mut self, now: Time, event: &Event, cluster: &Cluster) {
         match event {
-            Event::Planned(plan) => {
+            Event::Planned(plan) | Event::StartedAtOnce(plan) => {
                 self.decisions += 1;
                 let decision = self.decisions;
                 for (claim, _) in &plan.changes {
@@ -440,6 +440,7 @@ impl Ledger {
             Event::ClusterDefined { .. }
             | Event::PolicyChosen { .. }
             | Event::QueuesChanged { .. }
+            | Event::SafeguardsChosen { .. }
             | Event::NodeJoined { .. }
             | Event::NodeChanged { .. }
             | Event::ClaimRested { .. }

@@ -239,6 +239,10 @@ fn resume(
     if text != before {
         events.push(engine.use_policy(now, &text, build_policy(&text)?));
     }
+    // A directory of before there were any gets them here.
+    if config.safeguards != engine.state().safeguards() {
+        events.push(engine.use_safeguards(now, config.safeguards));
+    }
     let differs = |change: &Change| match change {
         Change::Status(node, availability, broken) => {
             let known = engine.state().books().node_status(*node);

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use api::Duration;
 use cluster::{Gpus, QueueDraft, QueueTree};
 use executors::{AcceleratorDraft, Machine};
+use plan::Safeguards;
 use policies::PolicyConfig;
 use serde::{Deserialize, Serialize};
 
@@ -23,6 +24,9 @@ pub struct Config {
     /// up, and at first [`DEFAULT_POLICY`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,
+    /// Which rules hold around the policy: `all`, `none`, or names separated by commas.
+    #[serde(with = "as_text")]
+    pub safeguards: Safeguards,
     /// Where the checkpoints of jobs lie, if not in the data directory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checkpoint_dir: Option<PathBuf>,
@@ -55,6 +59,7 @@ impl Default for Config {
     fn default() -> Config {
         Config {
             policy: None,
+            safeguards: Safeguards::ALL,
             checkpoint_dir: None,
             listen: Vec::new(),
             hosts: Vec::new(),
@@ -144,8 +149,24 @@ impl Config {
             grace: self.grace.span(),
             rest: self.rest_after_failure.span(),
             resize_within: Some(self.resize_within.span()).filter(|within| !within.is_zero()),
+            safeguards: self.safeguards,
             ..engine::Settings::default()
         }
+    }
+}
+
+/// Safeguards by their names.
+mod as_text {
+    use super::Safeguards;
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub(super) fn serialize<S: Serializer>(safeguards: &Safeguards, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(safeguards)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Safeguards, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(|message: String| D::Error::custom(format!("safeguards: {message}")))
     }
 }
 
@@ -181,10 +202,22 @@ mod tests {
     }
 
     #[test]
+    fn all_safeguards_are_on_unless_the_configuration_says_otherwise() {
+        let safeguards = |text: &str| Config::from_toml(text).unwrap().engine_settings().safeguards;
+        assert_eq!(safeguards(""), Safeguards::ALL);
+        assert_eq!(safeguards("safeguards = \"none\""), Safeguards::NONE);
+        let some = Safeguards { minimum_first: true, at_once: true, ..Safeguards::NONE };
+        assert_eq!(safeguards("safeguards = \"minimum-first,at-once\""), some);
+        let written = toml::to_string(&Config { safeguards: some, ..Config::default() }).unwrap();
+        assert_eq!(Config::from_toml(&written).unwrap().safeguards, some);
+    }
+
+    #[test]
     fn what_is_wrong_is_named() {
         let message = |text: &str| Config::from_toml(text).and_then(|config| config.check()).unwrap_err();
         assert!(message("polcy = \"fifo\"").contains("unknown field `polcy`"), "{}", message("polcy = \"fifo\""));
         assert!(message("policy = \"fifi\"").starts_with("policy: "));
+        assert!(message("safeguards = \"minimum\"").contains("safeguards: expected all, none, or some of"));
         assert!(message("policy = \"srtf\"").contains("only a simulator knows"));
         assert!(message("listen = [\"0.0.0.0:80\"]").starts_with("listen: expected an address of this machine"));
         assert!(message("checkpoint_dir = \"scratch\"").starts_with("checkpoint_dir: expected an absolute path"));

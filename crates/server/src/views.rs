@@ -52,6 +52,7 @@ pub(crate) fn summary(view: JobView) -> JobView {
         labels: Default::default(),
         depends_on: Vec::new(),
         deadline: None,
+        notice: None,
         spec: None,
         ..view
     }
@@ -141,6 +142,7 @@ fn claim(shown: &Shown, id: ClaimId, now: Time) -> JobView {
             .and_then(|acceptance| acceptance.request.limits.deadline.as_deref())
             .and_then(|deadline| api::unix_millis(deadline).ok())
             .map(rfc3339),
+        notice: notice(shown, claim),
         spec: None,
         summary: false,
     }
@@ -222,11 +224,29 @@ fn sentence_of(shown: &Shown, claim: &Claim, note: Note) -> Option<String> {
             format!("queue {} uses {used} of {budget} GPUs", books.queues.queue(queue).name)
         }
         Some(Obstacle::Outranked { by }) => format!("job {} comes first", id(by)),
+        Some(Obstacle::ReservedFor { claim: reserved, .. }) if reserved == claim.id => reserved_sentence(shown, claim),
         Some(Obstacle::ReservedFor { claim, until }) => {
             format!("what is free is kept for job {} until {}", id(claim), moment(shown, until))
         }
         Some(Obstacle::Dependencies { left }) => format!("{left} jobs must finish first"),
         Some(Obstacle::Node { node }) => format!("node {} is not available", books.cluster.node(node).name),
+        Some(Obstacle::Yielded { to }) => {
+            format!("it gave up devices beyond its minimum, so that job {} can run (rule minimum-first)", id(to))
+        }
+        Some(Obstacle::Lent { lender, borrower }) => {
+            let name = |queue: cluster::QueueId| &books.queues.queue(queue).name;
+            let (lender, borrower) = (name(lender), name(borrower));
+            match note.reason {
+                Reason::Guaranteed => format!(
+                    "queue {lender} is guaranteed these devices and got them back from queue {borrower}, which had \
+                     borrowed them (rule guarantees)"
+                ),
+                _ => format!(
+                    "queue {borrower} had borrowed devices that queue {lender} is guaranteed, and queue {lender} needs \
+                     them (rule guarantees)"
+                ),
+            }
+        }
         None => match note.reason {
             Reason::PendingEvaluation => "it has not been considered yet".into(),
             Reason::Held => "it is held until its user releases it".into(),
@@ -235,11 +255,64 @@ fn sentence_of(shown: &Shown, claim: &Claim, note: Note) -> Option<String> {
             }),
             Reason::Preempted => "it was stopped to make room".into(),
             Reason::WaitingForResources => "nothing suitable is free".into(),
+            Reason::MinimumFirst => {
+                "it has its minimum, which comes before what others have beyond theirs (rule minimum-first)".into()
+            }
+            Reason::Guaranteed => "it has what its queue is guaranteed (rule guarantees)".into(),
+            Reason::Reserved => "devices were reserved for it after it had waited long (rule reservations)".into(),
             Reason::Admitted | Reason::Backfilled => return None,
             other => other.to_string(),
         },
     };
     Some(why)
+}
+
+/// That a job may be stopped because its queue borrows with it, for its owner to know beforehand.
+fn notice(shown: &Shown, claim: &Claim) -> Option<String> {
+    let books = shown.state.books();
+    let kept = shown.state.safeguards().guarantees && books.queues.len() > 1;
+    if !kept || !claim.is_live() || claim.spec.pinned {
+        return None;
+    }
+    let promised = engine::guarantees(books);
+    let own = claim.target.as_ref().map_or(cluster::Gpus::ZERO, |target| target.placement.gpus());
+    let borrows = |&queue: &cluster::QueueId| {
+        let with_it = books.used(queue).saturating_sub(own).saturating_add(claim.spec.min_gpus());
+        queue != cluster::QueueId::ROOT && with_it > promised[usize::from(queue.0)]
+    };
+    let queue = books.queues.ancestry(claim.spec.queue).find(borrows)?;
+    let guaranteed = promised[usize::from(queue.0)];
+    Some(format!(
+        "queue {} is guaranteed {guaranteed} GPUs and borrows what this job needs beyond that: the job may be stopped \
+         when the lenders need it, and starts again later",
+        books.queues.queue(queue).name
+    ))
+}
+
+/// When a claim for which devices are reserved will start.
+fn reserved_sentence(shown: &Shown, claim: &Claim) -> String {
+    let state = &shown.state;
+    let budgets = engine::budgets(state.books());
+    let snapshot = plan::Snapshot {
+        now: state.now(),
+        books: state.books(),
+        changed: plan::Changed::Everything,
+        budgets: &budgets,
+        truths: None,
+    };
+    // It has waited long enough already, or nothing would be reserved for it.
+    let all = engine::reservations(&snapshot, state.now().since(claim.progress.waiting_since));
+    let Some(reservation) = all.into_iter().find(|reservation| reservation.claim == claim.id) else {
+        return "devices are reserved for it (rule reservations)".into();
+    };
+    let jobs: Vec<String> = reservation.after.iter().map(|&claim| shown.ledger.id(claim).to_string()).collect();
+    let (jobs, end) = match jobs.split_last() {
+        None => return "it starts next (rule reservations)".into(),
+        Some((last, [])) => (last.clone(), "ends"),
+        Some((last, others)) => (format!("{} and {last}", others.join(", ")), "end"),
+    };
+    let about = reservation.at.map_or(String::new(), |at| format!(", about {}", moment(shown, at)));
+    format!("starts at the latest when {jobs} {end}{about} (rule reservations)")
 }
 
 fn progress(shown: &Shown, claim: &Claim) -> Option<ProgressView> {
@@ -481,6 +554,7 @@ pub fn event(shown: &Shown, line: &Line) -> Option<EventView> {
             }
             Event::PolicyChosen { name } => (None, "policy_chosen", name.clone()),
             Event::QueuesChanged { .. } => (None, "queues_changed", "see the queues for what they are now".into()),
+            Event::SafeguardsChosen { safeguards } => (None, "safeguards_chosen", safeguards.to_string()),
             Event::PlanRefused { why } => (None, "plan_refused", why.to_string()),
             Event::NumbersBegin { at } => (None, "numbers_begin", format!("jobs are numbered from {at} on")),
             Event::Forgotten { claims } => (None, "forgotten", format!("{} jobs that had ended", claims.len())),
@@ -493,6 +567,7 @@ pub fn event(shown: &Shown, line: &Line) -> Option<EventView> {
             // Why is a fact of its own.
             | Event::RunNotResized { .. }
             | Event::Planned(_)
+            | Event::StartedAtOnce(_)
             | Event::Issued(Command::Provision { .. } | Command::Release { .. }) => return None,
         },
     };

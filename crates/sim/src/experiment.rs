@@ -5,6 +5,7 @@ use std::sync::Arc;
 use cluster::{ClaimId, Cluster, GpuKind, Invalid, QueueTree, Span, Time};
 use engine::{Event, Settings};
 use perf::{Search, TrueJob};
+use plan::Safeguards;
 use policies::{ConfigError, PolicyConfig};
 use rayon::prelude::*;
 use report::{Figure, FigureFold, Fold, Identity, Report, RunReport};
@@ -24,6 +25,8 @@ pub struct Experiment {
     pub seeds: Vec<u64>,
     /// What befalls the cluster; its seed is that of the run.
     pub circumstances: Circumstances,
+    /// The rules that hold around every policy; none, to see policies as they were published.
+    pub safeguards: Safeguards,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -135,7 +138,11 @@ impl Experiment {
             queues: self.queues.clone(),
             jobs: workload.jobs.clone(),
             circumstances: Circumstances { seed, ..circumstances(config, &self.circumstances) },
-            settings: Settings { resize_within: self.circumstances.resize_within, ..settings(config) },
+            settings: Settings {
+                resize_within: self.circumstances.resize_within,
+                safeguards: self.safeguards,
+                ..settings(config)
+            },
         };
         let mut fold = Fold::new();
         simulate(&setup, &config.label(), policy, |at, event| {

@@ -12,7 +12,7 @@ use std::io::BufRead;
 use cluster::{ClaimId, Cluster, GpuKind, QueueTree, Run, Shape, Span, Time};
 use engine::{Command, Event, Record};
 use perf::TrueJob;
-use plan::Availability;
+use plan::{Availability, Safeguards};
 use policies::PolicyConfig;
 use report::{Fold, Report};
 use serde::Deserialize;
@@ -29,6 +29,8 @@ pub struct Recording {
     pub queues: QueueTree,
     /// The policy in force.
     pub policy: String,
+    /// The rules that held around it at last.
+    pub safeguards: Safeguards,
     pub jobs: Vec<TrueJob>,
     pub circumstances: Circumstances,
     pub assumptions: Vec<String>,
@@ -141,6 +143,7 @@ impl Recording {
             workload: name.into(),
             seeds: vec![0],
             circumstances: self.circumstances.clone(),
+            safeguards: self.safeguards,
         };
         let workload = Workload { name: name.into(), jobs: self.jobs.clone(), assumptions: self.assumptions.clone() };
         let mut assumptions = self.assumptions.clone();
@@ -184,6 +187,7 @@ struct Reading {
     grown: Cluster,
     queues: QueueTree,
     policy: String,
+    safeguards: Safeguards,
     claims: Vec<Seen>,
     script: Script,
     now: Time,
@@ -205,6 +209,7 @@ impl Reading {
             grown,
             queues,
             policy,
+            safeguards: Safeguards::NONE,
             claims,
             script,
             now: begins,
@@ -222,6 +227,7 @@ impl Reading {
         match event {
             Event::ClusterDefined { .. } => return Err("the cluster is defined a second time".into()),
             Event::PolicyChosen { name } => self.policy = name,
+            Event::SafeguardsChosen { safeguards } => self.safeguards = safeguards,
             Event::ClaimSubmitted { claim, spec, speed } | Event::ClaimRefused { claim, spec, speed, .. } => {
                 if claim.0 as usize != self.claims.len() {
                     return Err(format!("expected job {}, found job {claim}", self.claims.len()));
@@ -315,7 +321,7 @@ impl Reading {
             Event::RunTimed { .. } | Event::DeadlineMoved { .. } => {}
             // What follows from limits and failures follows again.
             Event::LimitReached { .. } | Event::ClaimRests { .. } | Event::ClaimRested { .. } => {}
-            Event::ClaimEnded { .. } | Event::Planned(_) | Event::PlanRefused { .. } => {}
+            Event::ClaimEnded { .. } | Event::Planned(_) | Event::StartedAtOnce(_) | Event::PlanRefused { .. } => {}
         }
         Ok(())
     }
@@ -381,6 +387,7 @@ impl Reading {
             grown: self.grown,
             queues: self.queues,
             policy: self.policy,
+            safeguards: self.safeguards,
             assumptions,
             shapes,
         }

@@ -100,6 +100,7 @@ fn a_report_has_a_fair_time_for_every_pipeline() {
         workload: "training:jobs=20,gpt=1,load=4".into(),
         seeds: vec![SEED],
         circumstances: Default::default(),
+        safeguards: plan::Safeguards::NONE,
     };
     // Many at once: the share of each is less than a pipeline on one kind or even on both.
     let run = &experiment.run(&|| {}).unwrap().runs[0];

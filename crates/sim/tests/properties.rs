@@ -9,7 +9,7 @@ use cluster::{
 };
 use engine::{Command, Engine, Event, Input, Record, Request, Settings, State, budgets};
 use perf::{Interference, Rates, ScalingLaw, Speed, TrueJob, Truth};
-use plan::{Books, Changed, Phase, Plan, Policy, Rhythm, Snapshot};
+use plan::{Books, Changed, Phase, Plan, Policy, Rhythm, Safeguards, Snapshot, Turns};
 use policies::{POLICIES, PolicyConfig};
 use proptest::prelude::*;
 use report::Fold;
@@ -183,6 +183,12 @@ fn resizable_setup(seed: u64, jobs: u64) -> Setup {
     setup
 }
 
+/// The same with all safeguards around the policy, and little patience.
+fn guarded(setup: Setup) -> Setup {
+    let safeguards = Safeguards { reserve_after: Some(Span::from_minutes(2)), ..Safeguards::ALL };
+    Setup { settings: Settings { safeguards, ..setup.settings }, ..setup }
+}
+
 /// Follows a history and makes sure that nobody has a device that is another's: added up from orders and reports alone.
 #[derive(Default)]
 struct Devices {
@@ -274,6 +280,14 @@ impl Policy for Examined {
             assert_eq!(again.changes, [], "{label} at {}: planning again changes nothing", snapshot.now);
         }
         plan
+    }
+
+    fn turns(&mut self, snapshot: &Snapshot<'_>) -> Turns {
+        let turns = self.policy.turns(snapshot);
+        let anew = Snapshot { changed: Changed::Everything, ..*snapshot };
+        let fresh = self.config.build().unwrap().turns(&anew);
+        assert_eq!(turns, fresh, "{} at {}: a fresh policy has the same order", self.config.label(), snapshot.now);
+        turns
     }
 
     fn rhythm(&self) -> Rhythm {
@@ -458,6 +472,31 @@ proptest! {
             let (again, forgotten) = play_forgetting(&setup, &config);
             prop_assert!(forgotten > 0, "{}: there was something to forget", config.label());
             prop_assert_eq!(&again, &journal, "{} decides the same", config.label());
+        }
+    }
+
+    #[test]
+    fn with_safeguards_jobs_end_and_never_have_what_is_anothers(seed in any::<u64>(), jobs in 5_u64..40) {
+        for setup in [guarded(setup(seed, jobs)), guarded(resizable_setup(seed, jobs))] {
+            for config in table() {
+                let examined = Examined { policy: config.build().unwrap(), config: config.clone() };
+                let (state, journal) = play_with(&setup, &config, Box::new(examined));
+                let mut devices = Devices::default();
+                journal.iter().for_each(|record| devices.observe(&record.event));
+                prop_assert_eq!(state.books().claims().live_count(), 0, "{}: every job ends", config.label());
+                prop_assert_eq!(&State::replay(&journal), &state, "{}: a replay gives the same state", config.label());
+            }
+        }
+    }
+
+    #[test]
+    fn with_safeguards_an_engine_killed_at_any_fact_continues_to_the_same_end(seed in any::<u64>(), jobs in 5_u64..20, cut in any::<u16>()) {
+        let setup = guarded(resizable_setup(seed, jobs));
+        for config in table() {
+            let (state, journal) = play(&setup, &config);
+            let cut = 3 + usize::from(cut) % (journal.len() - 3);
+            let (survived, _) = play_with_death(&setup, &config, cut);
+            prop_assert_eq!(ends(&survived), ends(&state), "{} killed after {} facts", config.label(), cut);
         }
     }
 

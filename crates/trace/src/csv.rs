@@ -228,6 +228,7 @@ impl Reader<'_> {
             expected: seconds(row, EXPECTED)?,
             limit: None,
             interruptible: true,
+            pinned: false,
             skew: row.real(SKEW, 0.0..=1.0)?.map(|skew| (skew * 1000.0).round() as u16),
             recovery: recovery(row)?,
         };

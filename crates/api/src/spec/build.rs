@@ -65,7 +65,8 @@ impl JobRequest {
             after: self.after(scene)?,
             expected: self.expected(scene.expected),
             limit: self.limits.max_runtime.map(Duration::span),
-            interruptible: self.is_interruptible(),
+            interruptible: self.interruptible.unwrap_or_else(|| self.is_interruptible()),
+            pinned: self.interruptible == Some(false),
             skew: None,
             recovery,
         };
@@ -327,6 +328,18 @@ mod tests {
         assert!(!draft(|_| {}).interruptible);
         assert!(draft(|job| job.workers = "1..2".parse().unwrap()).interruptible);
         assert!(draft(|job| job.checkpoint.grace = Some(Duration::from_secs(5))).interruptible);
+        let said = draft(|job| job.interruptible = Some(true));
+        assert_eq!((said.interruptible, said.pinned), (true, false));
+        assert!(!draft(|_| {}).pinned, "what says nothing may be stopped while its queue borrows");
+    }
+
+    #[test]
+    fn a_job_that_says_so_is_never_stopped_whatever_else_it_says() {
+        let elastic = draft(|job| {
+            job.workers = "1..2".parse().unwrap();
+            job.interruptible = Some(false);
+        });
+        assert_eq!((elastic.interruptible, elastic.pinned), (false, true));
     }
 
     #[test]

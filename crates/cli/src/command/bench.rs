@@ -165,6 +165,7 @@ impl BenchSim {
                     profiles: None,
                     skip_bad_rows: false,
                     world: None,
+                    safeguards: plan::Safeguards::NONE,
                     threads: None,
                     output: self.output,
                 };

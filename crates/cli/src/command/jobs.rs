@@ -169,6 +169,7 @@ pub(super) fn sample(id: &str) -> JobView {
         depends_on: Vec::new(),
         deadline: None,
         spec: None,
+        notice: None,
         summary: false,
     }
 }

@@ -129,7 +129,8 @@ fn print_current(policy: &api::PolicyView, output: Shape) -> Result<(), Failure>
                 .rhythm_seconds
                 .map_or_else(|| "whenever something changes".into(), |secs| format!("every {secs} s"));
             render::line(&format!("{} decides, {when}", policy.name))?;
-            policy.parameters.iter().try_for_each(|(key, value)| render::line(&format!("  {key} = {value}")))
+            policy.parameters.iter().try_for_each(|(key, value)| render::line(&format!("  {key} = {value}")))?;
+            policy.safeguards.iter().try_for_each(|names| render::line(&format!("safeguards around it: {names}")))
         }
     }
 }

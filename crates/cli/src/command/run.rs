@@ -50,6 +50,7 @@ impl Run {
             let signals = Signals::listen()?;
             let submitted = self.job.submit(client, &job).await?;
             tell(&format!("submitted job {} ({})", submitted.id, submitted.name));
+            submitted.notice.iter().for_each(|notice| tell(&format!("note: {notice}")));
             self.accompany(client, &submitted, signals, job.stdin).await
         })?;
         if code == 0 { Ok(()) } else { Err(Failure::silent(code)) }

@@ -131,6 +131,9 @@ impl Compare {
         if let Some(world) = &self.scene.world {
             option("world", &world.display().to_string());
         }
+        if !self.scene.safeguards.is_none() {
+            option("safeguards", &self.scene.safeguards.to_string());
+        }
         option("seeds", &self.seeds);
         render::command_line(words)
     }
@@ -175,6 +178,7 @@ pub(crate) fn experiment(
         workload: workload.into(),
         seeds: seeds.to_vec(),
         circumstances,
+        safeguards: scene.safeguards,
     })
 }
 

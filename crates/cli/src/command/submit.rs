@@ -79,6 +79,11 @@ pub(crate) struct JobOptions {
     /// A further variable for the job: NAME=VALUE, or NAME for the value it has here
     #[arg(long, value_name = "NAME[=VALUE]")]
     env: Vec<String>,
+    /// It may be stopped to make room and started again later; --interruptible=false never, and then it has to fit into
+    /// what its queue is guaranteed [default: yes with a range of workers, a batch range or checkpoints; else only while
+    /// its queue borrows]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    interruptible: Option<bool>,
     /// Let it wait until `moira release`
     #[arg(long)]
     hold: bool,
@@ -101,6 +106,9 @@ impl Submit {
     pub(crate) fn run(self) -> Result<(), Failure> {
         let job = self.job.request()?;
         let submitted = service::ask(async |client| self.job.submit(client, &job).await)?;
+        if let Some(notice) = &submitted.notice {
+            eprintln!("note: {notice}");
+        }
         match self.output {
             Shape::Table => render::line(&format!("submitted job {} ({})", submitted.id, submitted.name)),
             Shape::Json => service::json(&submitted),
@@ -199,6 +207,7 @@ impl JobOptions {
         set(&mut job.limits.deadline, &self.deadline);
         set(&mut job.queue, &self.queue);
         set(&mut job.array, &self.array);
+        set(&mut job.interruptible, &self.interruptible);
         if !self.gpu_kinds.is_empty() {
             job.resources.gpu_kinds.clone_from(&self.gpu_kinds);
         }
@@ -291,6 +300,7 @@ mod tests {
         assert_eq!(job.workers, WorkersRequest { min: 1, max: 4, preferred: None });
         assert_eq!(job.batch, Some(BatchRequest { initial: 128, max: 4096, per_gpu: None }));
         assert_eq!((job.priority, job.retry.max_failures, job.hold), (-5, 3, true));
+        assert_eq!(job.interruptible, None);
         assert_eq!(job.depends_on, [JobId::job(7), JobId::task(8, 1)]);
         assert_eq!(job.env["A"], "b=c");
         assert_eq!(job.workdir.as_deref(), Some("/tmp"));

@@ -5,31 +5,18 @@ use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use cluster::{JobSpec, Placement, Role, Slot};
 use perf::Situation;
 use plan::{Allotment, Claim, Reason};
 
+pub(crate) use plan::place::{allotment, batch};
+
 use crate::blocks::draft::Draft;
 use crate::blocks::order::Line;
-use crate::blocks::place::{self, Style};
+use crate::blocks::place::{self, Style, trimmed};
 
 /// The workers the claim gets before it grows.
 pub(crate) fn asked(claim: &Claim) -> u32 {
     claim.spec.asked_workers()
-}
-
-/// A placement with the batch size that goes with it.
-pub(crate) fn allotment(claim: &Claim, workers: u32, placement: Placement) -> Arc<Allotment> {
-    Arc::new(Allotment { placement, batch: batch(claim, workers) })
-}
-
-/// The batch of an adaptive job grows with its workers, so that each worker keeps its part (weak scaling), within the
-/// range the job allows. Jobs that are tuned while they run are left to that.
-pub(crate) fn batch(claim: &Claim, workers: u32) -> Option<u32> {
-    let scaling = claim.spec.scaling;
-    let range = scaling.batch().filter(|_| claim.speed.adaptation.is_none())?;
-    let grown = u64::from(range.initial) * u64::from(workers) / u64::from(scaling.min());
-    Some(grown.clamp(u64::from(range.initial), u64::from(range.max)) as u32)
 }
 
 /// Lets elastic jobs take what is left over, in order of rank, as long as one of them gains.
@@ -96,7 +83,7 @@ pub(crate) fn shrink_all<'a, K: Copy + Ord + Debug>(
         let fewest = asked(claim);
         let Some(held) = draft.holds(id).filter(|held| held.placement.tasks_of(0) > fewest).cloned() else { continue };
         draft.release(claim);
-        draft.give(claim, allotment(claim, fewest, trimmed(&claim.spec, &held.placement, fewest)));
+        draft.give(claim, allotment(claim, fewest, trimmed(&claim.spec, &held.placement, fewest, None)));
         shrunk.push((claim, held));
     }
     shrunk
@@ -112,57 +99,5 @@ pub(crate) fn restore<'a>(draft: &mut Draft<'a>, shrunk: Vec<(&'a Claim, Arc<All
         let admitted = draft.usage().admits(claim, had.placement.gpus()).is_ok();
         let fits = admitted && draft.room().fits(draft.snapshot.cluster(), &had.placement);
         draft.give(claim, if fits { had } else { small });
-    }
-}
-
-/// A part of the placement with fewer workers, on as few of its nodes as will do.
-fn trimmed(spec: &JobSpec, placement: &Placement, workers: u32) -> Placement {
-    let mut slots = Vec::new();
-    for (index, role) in spec.roles.iter().enumerate() {
-        let mut of_role: Vec<Slot> =
-            placement.slots().iter().filter(|slot| usize::from(slot.role) == index).copied().collect();
-        of_role.sort_by_key(|slot| std::cmp::Reverse(slot.tasks));
-        let mut left = role.tasks(workers);
-        for slot in of_role {
-            let tasks = slot.tasks.min(left);
-            if tasks > 0 {
-                slots.push(with_tasks(role, slot, tasks));
-            }
-            left -= tasks;
-        }
-    }
-    Placement::new(slots)
-}
-
-fn with_tasks(role: &Role, mut slot: Slot, tasks: u32) -> Slot {
-    let devices = role.slice.map_or(0, |slice| slice.count * tasks);
-    slot.tasks = tasks;
-    slot.slices.devices = slot.slices.devices.lowest(devices);
-    slot.millicores = role.millicores * tasks;
-    slot.memory = role.memory * tasks;
-    slot
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use plan::text::{self, Scenario};
-
-    #[test]
-    fn the_batch_grows_with_the_workers_within_its_range() {
-        let scenario = Scenario::new("1x8").job("a adaptive 2..8 batch 32..100");
-        let snapshot = scenario.snapshot(None);
-        let claim = snapshot.claim(scenario.id("a"));
-        let batch = |workers| allotment(claim, workers, Placement::new(Vec::new())).batch;
-        assert_eq!((batch(2), batch(4), batch(8)), (Some(32), Some(64), Some(100)));
-    }
-
-    #[test]
-    fn a_shrunk_job_stays_where_most_of_it_is() {
-        let scenario = Scenario::new("2x4").job("a elastic 2..6 runs n0:0-1 runs n1:0-2");
-        let snapshot = scenario.snapshot(None);
-        let claim = snapshot.claim(scenario.id("a"));
-        let small = trimmed(&claim.spec, &claim.target.as_ref().unwrap().placement, 2);
-        assert_eq!(text::placement(snapshot.cluster(), &small), "n1:0-1");
     }
 }

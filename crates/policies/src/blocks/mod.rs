@@ -10,8 +10,9 @@ pub(crate) mod improve;
 pub(crate) mod matrix;
 pub(crate) mod menu;
 pub(crate) mod order;
-pub(crate) mod place;
 pub(crate) mod preempt;
 pub(crate) mod remaining;
 pub(crate) mod round;
 pub(crate) mod shortest;
+
+pub(crate) use plan::place;

@@ -6,7 +6,7 @@ use std::fmt::Debug;
 use std::iter::Peekable;
 
 use cluster::{ClaimId, Grain, Span, Time};
-use plan::{Changed, Claim, ClassId, Note, Snapshot, Table};
+use plan::{Changed, Claim, ClassId, Note, Snapshot, Table, Turns};
 
 use crate::blocks::draft::Draft;
 
@@ -204,6 +204,13 @@ impl<K: Copy + Ord + Debug> Line<K> {
             before.map(|head| self.heads.remove(&head));
             after.map(|head| self.heads.insert(head));
         }
+    }
+
+    /// Claims that wait, the best first.
+    pub(crate) fn turns(&self, strict: bool) -> Turns {
+        let mut waiting: Vec<(K, ClaimId)> = self.waiting.values().flatten().copied().collect();
+        waiting.sort_unstable();
+        Turns { order: waiting.into_iter().map(|(_, id)| id).collect(), strict }
     }
 
     /// Claims with devices, the worst first.

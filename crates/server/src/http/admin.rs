@@ -113,7 +113,10 @@ pub(crate) async fn policy(State(door): State<Door>) -> Json<PolicyView> {
 }
 
 fn current(door: &Door) -> PolicyView {
-    let text = door.service.replica.read().state.policy().to_string();
+    let (text, safeguards) = {
+        let shown = door.service.replica.read();
+        (shown.state.policy().to_string(), shown.state.safeguards().to_string())
+    };
     let config = PolicyConfig::from_text(&text).unwrap_or_else(|_| PolicyConfig::named(&text));
     let parameters: BTreeMap<String, String> =
         config.all().unwrap_or_default().into_iter().map(|(key, value)| (key.to_string(), value)).collect();
@@ -122,7 +125,7 @@ fn current(door: &Door) -> PolicyView {
         Some(Rhythm::EveryRound(round)) => Some(round.as_secs_f64()),
         Some(Rhythm::OnChange) | None => None,
     };
-    PolicyView { name: config.name, parameters, rhythm_seconds }
+    PolicyView { name: config.name, parameters, rhythm_seconds, safeguards: Some(safeguards) }
 }
 
 /// Another policy from now on.

@@ -28,7 +28,7 @@ pub(super) fn tell(happened: &History, files: &Files) -> Result<(), Failure> {
     let mut simulated = History::default();
     let setup = Setup {
         circumstances: Circumstances { report_every: Trainer::REPORTS_EVERY, ..Circumstances::default() },
-        settings: live::config().engine_settings(),
+        settings: engine::Settings { safeguards: end.safeguards(), ..live::config().engine_settings() },
         ..Setup::new(cluster.clone(), queues.clone(), jobs.clone())
     };
     simulate(&setup, end.policy(), policy, |at, event: &Event| simulated.push(at, event.clone()))

@@ -29,6 +29,7 @@ pub(super) fn run(seeds: &str, output: Output, files: &Files) -> Result<(), Fail
         profiles: None,
         skip_bad_rows: false,
         world: None,
+        safeguards: plan::Safeguards::NONE,
         threads: None,
         output,
     };

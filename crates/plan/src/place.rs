@@ -3,15 +3,18 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use crate::claim::{Allotment, Claim};
+use crate::room::Room;
+use crate::snapshot::Snapshot;
 use cluster::{
     Bytes, Devices, GpuKind, Grain, JobSpec, Kind, MigProfile, NodeId, Placement, Role, Slice, SliceSet, Slot,
 };
-use plan::{Claim, Room, Snapshot};
 
 /// How tasks are laid out over nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Style {
+pub enum Style {
     /// The tightest single node; else as few nodes as will do, near each other.
     Pack,
     /// The same, but only on as few nodes as an empty cluster would need.
@@ -25,18 +28,12 @@ pub(crate) enum Style {
 }
 
 /// A place for so many workers of the claim and everything that goes with them; `None` if there is no room for it.
-pub(crate) fn fit(
-    room: &Room,
-    snapshot: &Snapshot<'_>,
-    claim: &Claim,
-    workers: u32,
-    style: Style,
-) -> Option<Placement> {
+pub fn fit(room: &Room, snapshot: &Snapshot<'_>, claim: &Claim, workers: u32, style: Style) -> Option<Placement> {
     fit_on(room, snapshot, claim, workers, style, |_| true)
 }
 
 /// The same on some kinds of GPU only.
-pub(crate) fn fit_on(
+pub fn fit_on(
     room: &Room,
     snapshot: &Snapshot<'_>,
     claim: &Claim,
@@ -74,14 +71,14 @@ fn kinds(room: &Room, snapshot: &Snapshot<'_>, claim: &Claim, workers: u32) -> i
 }
 
 /// How many devices the claim takes for itself alone.
-pub(crate) fn whole_devices(spec: &JobSpec, workers: u32) -> u32 {
+pub fn whole_devices(spec: &JobSpec, workers: u32) -> u32 {
     let whole =
         spec.roles.iter().filter_map(|role| Some((role, role.slice.filter(|slice| slice.grain == Grain::Whole)?)));
     whole.map(|(role, slice)| slice.count.saturating_mul(role.tasks(workers))).fold(0, u32::saturating_add)
 }
 
 /// Whether devices of the kind are enough for every slice of the job.
-pub(crate) fn suits(spec: &JobSpec, kind: &Kind) -> bool {
+pub fn suits(spec: &JobSpec, kind: &Kind) -> bool {
     spec.roles.iter().all(|role| role.slice.is_none_or(|slice| suffices(kind, slice)))
 }
 
@@ -420,11 +417,60 @@ fn slot(role: &Role, index: u8, node: NodeId, tasks: u32, slices: SliceSet) -> S
     Slot { node, role: index, tasks, slices, millicores: role.millicores * tasks, memory: role.memory * tasks }
 }
 
+/// A placement with the batch size that goes with it.
+pub fn allotment(claim: &Claim, workers: u32, placement: Placement) -> Arc<Allotment> {
+    Arc::new(Allotment { placement, batch: batch(claim, workers) })
+}
+
+/// The batch of an adaptive job grows with its workers, so that each worker keeps its part (weak scaling), within the
+/// range the job allows. Jobs that are tuned while they run are left to that.
+pub fn batch(claim: &Claim, workers: u32) -> Option<u32> {
+    let scaling = claim.spec.scaling;
+    let range = scaling.batch().filter(|_| claim.speed.adaptation.is_none())?;
+    let grown = u64::from(range.initial) * u64::from(workers) / u64::from(scaling.min());
+    Some(grown.clamp(u64::from(range.initial), u64::from(range.max)) as u32)
+}
+
+/// A part of the placement with fewer workers, on as few of its nodes as will do. What is in `keep` stays first.
+pub fn trimmed(spec: &JobSpec, placement: &Placement, workers: u32, keep: Option<&Placement>) -> Placement {
+    let kept = |slot: &Slot| {
+        let same = keep.into_iter().flat_map(Placement::slots);
+        let same = same.filter(|kept| kept.node == slot.node && kept.role == slot.role);
+        let kept = same.fold(Devices::NONE, |devices, kept| devices.union(kept.slices.devices));
+        kept.without(kept.without(slot.slices.devices))
+    };
+    let mut slots = Vec::new();
+    for (index, role) in spec.roles.iter().enumerate() {
+        let mut of_role: Vec<Slot> =
+            placement.slots().iter().filter(|slot| usize::from(slot.role) == index).copied().collect();
+        of_role.sort_by_key(|slot| (Reverse(kept(slot).count()), Reverse(slot.tasks)));
+        let mut left = role.tasks(workers);
+        for slot in of_role {
+            let tasks = slot.tasks.min(left);
+            if tasks > 0 {
+                slots.push(with_tasks(role, slot, tasks, kept(&slot)));
+            }
+            left -= tasks;
+        }
+    }
+    Placement::new(slots)
+}
+
+fn with_tasks(role: &Role, mut slot: Slot, tasks: u32, keep: Devices) -> Slot {
+    let devices = role.slice.map_or(0, |slice| slice.count * tasks);
+    let keep = keep.lowest(devices.min(keep.count()));
+    slot.tasks = tasks;
+    slot.slices.devices = keep.union(slot.slices.devices.without(keep).lowest(devices - keep.count()));
+    slot.millicores = role.millicores * tasks;
+    slot.memory = role.memory * tasks;
+    slot
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::text::{self, Scenario};
     use cluster::{ClusterDraft, NodeDraft};
-    use plan::text::{self, Scenario};
 
     /// Where the last job of the scenario would be placed.
     #[track_caller]
@@ -595,5 +641,37 @@ mod tests {
     fn fewer_nodes_count_more_than_one_rack() {
         let scenario = racks().job("x 1 gpu runs d:0").job("y 1 gpu runs a:0");
         check(scenario, "8 gpus", Style::Pack, "b:0-3 c:0-3");
+    }
+
+    #[test]
+    fn the_batch_grows_with_the_workers_within_its_range() {
+        let scenario = Scenario::new("1x8").job("a adaptive 2..8 batch 32..100");
+        let snapshot = scenario.snapshot(None);
+        let claim = snapshot.claim(scenario.id("a"));
+        let batch = |workers| allotment(claim, workers, Placement::new(Vec::new())).batch;
+        assert_eq!((batch(2), batch(4), batch(8)), (Some(32), Some(64), Some(100)));
+    }
+
+    #[test]
+    fn a_shrunk_job_stays_where_most_of_it_is() {
+        let scenario = Scenario::new("2x4").job("a elastic 2..6 runs n0:0-1 runs n1:0-2");
+        let snapshot = scenario.snapshot(None);
+        let claim = snapshot.claim(scenario.id("a"));
+        let small = trimmed(&claim.spec, &claim.target.as_ref().unwrap().placement, 2, None);
+        assert_eq!(text::placement(snapshot.cluster(), &small), "n1:0-1");
+    }
+
+    #[test]
+    fn a_shrunk_job_keeps_the_devices_it_is_to_keep() {
+        let scenario = Scenario::new("2x4").job("a elastic 1..6 runs n0:0-1 runs n1:0-2");
+        let snapshot = scenario.snapshot(None);
+        let claim = snapshot.claim(scenario.id("a"));
+        let placement = &claim.target.as_ref().unwrap().placement;
+        let part = trimmed(&claim.spec, placement, 1, Some(&trimmed(&claim.spec, placement, 5, None)));
+        assert_eq!(text::placement(snapshot.cluster(), &part), "n1:0");
+        let second = Slot { slices: SliceSet { devices: Devices(0b10), grain: Grain::Whole }, ..placement.slots()[0] };
+        let keep = Placement::new(vec![Slot { tasks: 1, ..second }]);
+        let part = trimmed(&claim.spec, placement, 1, Some(&keep));
+        assert_eq!(text::placement(snapshot.cluster(), &part), "n0:1");
     }
 }

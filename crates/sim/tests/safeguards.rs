@@ -1,0 +1,299 @@
+//! What users count on whichever policy decides: a policy, a few jobs, and who holds how many devices when.
+
+use std::sync::Arc;
+
+use cluster::{ClaimId, ClusterDraft, JobDraft, QueueDraft, QueueId, Recovery, Scaling, Span, Time, WorkerRange};
+use engine::{Command, Event, Record, Settings, State};
+use perf::{ScalingLaw, Speed, TrueJob, Truth};
+use plan::{Reason, Safeguards};
+use policies::PolicyConfig;
+use sim::{Setup, simulate};
+
+/// What a service uses unless it is told otherwise.
+const DEFAULT: &str = "sia:explore=1.3,others=tiresias,round=1s";
+/// Policies with and without rounds, with and without preemption.
+const POLICIES: [&str; 5] = [DEFAULT, "fifo", "las:round=10s", "tiresias", "composed:grant=grow"];
+
+struct History {
+    draft: ClusterDraft,
+    jobs: Vec<TrueJob>,
+    safeguards: Safeguards,
+}
+
+impl History {
+    fn on(cluster: &str, safeguards: &str) -> History {
+        let draft = ClusterDraft::parse_short(cluster).unwrap();
+        History { draft, jobs: Vec::new(), safeguards: safeguards.parse().unwrap() }
+    }
+
+    /// Queues with so many GPUs guaranteed to each.
+    fn queues(mut self, queues: &[(&str, f64)]) -> History {
+        let queue = |&(name, guarantee): &(&str, f64)| QueueDraft { guarantee, ..QueueDraft::named(name) };
+        self.draft.queues = queues.iter().map(queue).collect();
+        self
+    }
+
+    /// A job that takes so long on one GPU, or as the gang it is.
+    fn job(mut self, at: u64, draft: JobDraft, takes: u64) -> History {
+        let truth = Truth::lasting(Span::from_secs(takes));
+        let scaling = match draft.scaling {
+            Scaling::Rigid(_) => truth.speed.scaling.clone(),
+            Scaling::Elastic(_) | Scaling::Adaptive(..) => ScalingLaw::Power(0.9),
+        };
+        let speed = Speed { scaling, ..truth.speed.clone() };
+        let truth = Truth { speed: speed.clone(), ..truth };
+        let (spec, speed) = (Arc::new(draft.build().unwrap()), Arc::new(speed));
+        self.jobs.push(TrueJob { submitted: Time::from_secs(at), spec, speed, truth: Arc::new(truth) });
+        self
+    }
+
+    fn under(&self, policy: &str) -> Told {
+        let (cluster, queues) = self.draft.build().unwrap();
+        let settings = Settings { whole_checks: true, safeguards: self.safeguards, ..Settings::default() };
+        let setup = Setup { settings, ..Setup::new(cluster, queues, self.jobs.clone()) };
+        let config = PolicyConfig::from_text(policy).unwrap();
+        let mut records = Vec::new();
+        simulate(&setup, policy, config.build().unwrap(), |at, event| {
+            assert!(!matches!(event, Event::PlanRefused { .. }), "{policy}: {event:?}");
+            records.push(Record { at, event: event.clone() });
+        })
+        .unwrap();
+        Told { records }
+    }
+}
+
+/// What happened.
+struct Told {
+    records: Vec<Record>,
+}
+
+impl Told {
+    fn at(&self, secs: u64) -> State {
+        State::replay(self.records.iter().take_while(|record| record.at <= Time::from_secs(secs)))
+    }
+
+    /// The GPUs that each job is meant to hold after so many seconds.
+    fn given(&self, secs: u64) -> Vec<u32> {
+        let state = self.at(secs);
+        let gpus = |target: &Arc<plan::Allotment>| target.placement.gpus().as_f64() as u32;
+        state.books().claims().iter().map(|claim| claim.target.as_ref().map_or(0, gpus)).collect()
+    }
+
+    fn reason(&self, secs: u64, claim: u32) -> Reason {
+        self.at(secs).books().claim(ClaimId(claim)).note.reason
+    }
+
+    fn commands_between(&self, from: u64, to: u64) -> Vec<&Command> {
+        let window =
+            self.records.iter().filter(|record| (Time::from_secs(from)..=Time::from_secs(to)).contains(&record.at));
+        window
+            .filter_map(|record| if let Event::Issued(command) = &record.event { Some(command) } else { None })
+            .collect()
+    }
+
+    /// When a job was first told to start, in milliseconds.
+    fn launched(&self, claim: u32) -> Option<u64> {
+        self.records.iter().find_map(|record| match &record.event {
+            Event::Issued(Command::Launch { run, .. }) if run.claim == ClaimId(claim) => Some(record.at.as_millis()),
+            _ => None,
+        })
+    }
+}
+
+fn elastic(min: u32, max: u32) -> JobDraft {
+    JobDraft { scaling: Scaling::Elastic(WorkerRange { min, max }), ..JobDraft::rigid("elastic", 1) }
+}
+
+fn rigid(workers: u32) -> JobDraft {
+    JobDraft::rigid("rigid", workers)
+}
+
+fn in_queue(queue: u16, draft: JobDraft) -> JobDraft {
+    JobDraft { queue: QueueId(queue), ..draft }
+}
+
+/// One that says nothing of how it goes on after a stop.
+fn plain(draft: JobDraft) -> JobDraft {
+    JobDraft { interruptible: false, recovery: Recovery { retries: 3, ..Recovery::default() }, ..draft }
+}
+
+#[test]
+fn two_elastic_jobs_share_two_devices_and_stay_so() {
+    let history = |safeguards| History::on("1x2", safeguards).job(0, elastic(1, 2), 3000).job(5, elastic(1, 2), 3000);
+    let alone = history("none").under(DEFAULT);
+    assert_eq!(alone.given(20), [2, 0], "as published, a second GPU for one is worth more than a first for another");
+    for policy in POLICIES {
+        let told = history("minimum-first").under(policy);
+        assert_eq!(told.given(30), [1, 1], "{policy}");
+        assert_eq!(told.given(900), [1, 1], "{policy}");
+        assert!(told.commands_between(31, 900).is_empty(), "{policy}: nobody is moved or restarted after that");
+    }
+    let told = history("minimum-first").under(DEFAULT);
+    assert_eq!(told.reason(20, 0), Reason::MinimumFirst);
+    assert_eq!(told.reason(20, 1), Reason::MinimumFirst);
+}
+
+#[test]
+fn a_job_gives_up_no_more_than_the_others_need() {
+    let history = History::on("1x4", "minimum-first").job(0, elastic(1, 4), 3000).job(5, rigid(1), 2000);
+    let told = history.under(DEFAULT);
+    assert_eq!(told.given(20), [3, 1], "one of four");
+    let history = History::on("1x4", "minimum-first").job(0, elastic(2, 4), 3000).job(5, rigid(3), 2000);
+    assert_eq!(
+        history.under("composed:grant=grow").given(20),
+        [4, 0],
+        "with two left there is no room for three: nobody is shrunk"
+    );
+}
+
+#[test]
+fn a_job_that_must_not_be_interrupted_keeps_what_it_has() {
+    let pinned = JobDraft { interruptible: false, ..elastic(1, 2) };
+    let told = History::on("1x2", "minimum-first").job(0, pinned, 3000).job(5, elastic(1, 2), 3000).under(DEFAULT);
+    assert_eq!(told.given(60), [2, 0]);
+}
+
+#[test]
+fn who_counts_more_gets_its_minimum_first() {
+    let history = History::on("1x2", "minimum-first").job(0, elastic(1, 2), 3000).job(5, rigid(1), 3000).job(
+        5,
+        JobDraft { priority: 5, ..rigid(1) },
+        3000,
+    );
+    assert_eq!(history.under(DEFAULT).given(8), [1, 0, 1]);
+}
+
+/// Four devices, two for each of two queues; a job of four workers in the first, then one of one in the second.
+fn lent(safeguards: &str, borrower: JobDraft) -> History {
+    History::on("1x4", safeguards).queues(&[("a", 2.0), ("b", 2.0)]).job(0, in_queue(1, borrower), 3000).job(
+        30,
+        in_queue(2, rigid(1)),
+        1000,
+    )
+}
+
+fn with_checkpoints(workers: u32) -> JobDraft {
+    let recovery = Recovery { checkpoint_every: Some(Span::from_secs(60)), retries: 3, ..Recovery::default() };
+    JobDraft { recovery, ..rigid(workers) }
+}
+
+#[test]
+fn a_queue_gets_its_guarantee_back_from_one_that_borrows() {
+    for policy in ["fifo", "sia", DEFAULT] {
+        let before = lent("none", with_checkpoints(4)).under(policy);
+        assert_eq!(before.given(120), [4, 0], "{policy}: what was wrong");
+    }
+    for policy in POLICIES {
+        let told = lent("guarantees", with_checkpoints(4)).under(policy);
+        assert_eq!(told.given(29), [4], "{policy}: what nobody asks for is lent");
+        assert_eq!(told.given(50), [0, 1], "{policy}");
+        if ["fifo", DEFAULT].contains(&policy) {
+            assert_eq!(told.reason(50, 0), Reason::Reclaimed, "{policy}");
+            assert_eq!(told.reason(50, 1), Reason::Guaranteed, "{policy}");
+        }
+        assert_eq!(told.given(900), [0, 1], "{policy}: and it is not taken away again");
+        assert_eq!(told.given(1500), [4, 0], "{policy}: lent again when it is free");
+    }
+}
+
+#[test]
+fn a_borrower_without_checkpoints_is_stopped_too_unless_it_is_pinned() {
+    for policy in POLICIES {
+        let told = lent("guarantees", plain(rigid(4))).under(policy);
+        assert_eq!(told.given(50), [0, 1], "{policy}");
+        let within = lent("guarantees", plain(rigid(2))).job(40, in_queue(2, rigid(1)), 1000).under(policy);
+        assert_eq!(within.given(60), [2, 1, 1], "{policy}: who has what it is promised is left alone");
+        assert!(within.commands_between(0, 60).iter().all(|it| !matches!(it, Command::Stop { .. })), "{policy}");
+    }
+}
+
+#[test]
+fn an_elastic_borrower_shrinks_instead_of_being_stopped() {
+    let told = lent("guarantees", elastic(1, 4)).under(DEFAULT);
+    assert_eq!(told.given(29), [4]);
+    assert_eq!(told.given(50)[1], 1);
+    assert!(told.given(50)[0] >= 2, "{:?}", told.given(50));
+}
+
+#[test]
+fn a_pinned_job_starts_only_within_what_its_queue_is_promised() {
+    let pinned = |workers| JobDraft { pinned: true, ..plain(rigid(workers)) };
+    for policy in POLICIES {
+        let told = History::on("1x4", "guarantees")
+            .queues(&[("a", 2.0), ("b", 2.0)])
+            .job(0, in_queue(1, pinned(2)), 500)
+            .job(0, in_queue(1, pinned(1)), 500)
+            .job(20, in_queue(2, rigid(2)), 500)
+            .under(policy);
+        assert_eq!(told.given(10), [2, 0], "{policy}: nobody could take it back");
+        assert_eq!(told.given(60), [2, 0, 2], "{policy}");
+    }
+}
+
+#[test]
+fn children_of_one_queue_do_not_take_from_each_other_what_neither_is_promised() {
+    let mut history = History::on("1x4", "guarantees").queues(&[("lab", 4.0), ("x", 0.0), ("y", 0.0)]);
+    for queue in &mut history.draft.queues[1..] {
+        queue.parent = Some("lab".into());
+    }
+    let history = history.job(0, in_queue(2, with_checkpoints(4)), 500).job(20, in_queue(3, rigid(1)), 100);
+    assert_eq!(history.under("fifo").given(100), [4, 0]);
+}
+
+#[test]
+fn a_job_of_fixed_size_starts_on_free_devices_before_the_next_round() {
+    for policy in ["sia:round=60s", "las:round=60s", "gittins", "composed:round=60s", "pollux", DEFAULT] {
+        let history = |safeguards| {
+            History::on("1x2", safeguards).job(61, rigid(1), 10).job(62, rigid(1), 10).job(63, rigid(1), 10)
+        };
+        let told = history("at-once").under(policy);
+        assert_eq!(told.launched(0), Some(61_000), "{policy}");
+        assert_eq!(told.launched(1), Some(62_000), "{policy}");
+        let third = told.launched(2).unwrap();
+        assert!((71_000..=73_000).contains(&third), "{policy}: as soon as a device is free, not at {third}");
+        if policy != DEFAULT {
+            assert!(history("none").under(policy).launched(0) >= Some(90_000), "{policy}: what was wrong");
+        }
+    }
+}
+
+#[test]
+fn between_rounds_who_counts_more_starts_first_and_budgets_hold() {
+    let told = History::on("1x2", "at-once")
+        .job(1, rigid(2), 100)
+        .job(62, rigid(1), 1000)
+        .job(63, JobDraft { priority: 3, ..rigid(2) }, 1000)
+        .under("sia:round=60s");
+    let (low, high) = (told.launched(1).unwrap(), told.launched(2).unwrap());
+    assert!(high < low, "{high} and {low}");
+}
+
+#[test]
+fn an_elastic_job_that_came_first_is_not_overtaken_between_rounds() {
+    let told = History::on("1x1", "at-once").job(61, elastic(1, 2), 100).job(62, rigid(1), 100).under("sia:round=60s");
+    assert_eq!(told.launched(0), Some(120_000), "its size is chosen in the round");
+    assert!(told.launched(1).unwrap() > 120_000);
+}
+
+/// Two devices, one job after the other of which one always runs, and a job that needs both.
+fn stream(safeguards: &str, priority: i32) -> History {
+    let mut history = History::on("1x2", safeguards);
+    history = history.job(10, JobDraft { priority, ..rigid(2) }, 300);
+    for index in 0..60 {
+        let short = JobDraft { expected: Some(Span::from_secs(100)), ..plain(rigid(1)) };
+        history = history.job(50 * index, short, 100);
+    }
+    history.jobs.sort_by_key(|job| job.submitted);
+    history
+}
+
+#[test]
+fn a_gang_gets_devices_reserved_after_it_has_waited() {
+    for policy in [DEFAULT, "composed:order=attained,round=10s", "las:round=10s", "tiresias"] {
+        let told = stream("reservations=5m,at-once,minimum-first,guarantees", 0).under(policy);
+        let start = told.launched(1).unwrap_or(u64::MAX);
+        assert!(start <= 10_000 + 300_000 + 110_000, "{policy}: started after {start} ms");
+    }
+    let starved = stream("none", 0).under(DEFAULT).launched(1).unwrap_or(u64::MAX);
+    assert!(starved > 2_900_000, "what was wrong: it started when no short job came any more, {starved}");
+}
