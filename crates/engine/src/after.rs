@@ -351,7 +351,9 @@ impl<'a> After<'a> {
         let mut notes: Vec<_> = plan.notes.into_iter().filter(|(id, _)| !self.notes.contains_key(id)).collect();
         let news = |(id, note): (&ClaimId, &Option<Note>)| {
             let note = (*note)?;
-            (self.snapshot.claim(*id).note != note).then_some((*id, note))
+            // When something is expected to happen changes all the time, and is no news.
+            let is_new = self.snapshot.claim(*id).note.reason != note.reason || self.changes.contains_key(id);
+            is_new.then_some((*id, note))
         };
         notes.extend(self.notes.iter().filter_map(news));
         notes.sort_by_key(|(id, _)| *id);

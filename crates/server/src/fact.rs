@@ -14,8 +14,8 @@ use crate::access::Token;
 use crate::clock::ClockFound;
 
 /// The number of the format of facts and snapshots. Format 1 had no number, no identity and no gaps between jobs; format 2
-/// said nothing of clocks and of how long runs lasted.
-pub(crate) const FORMAT: u32 = 3;
+/// said nothing of clocks and of how long runs lasted; format 3 knew no safeguards.
+pub(crate) const FORMAT: u32 = 4;
 
 /// One entry of the journal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

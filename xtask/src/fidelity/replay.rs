@@ -24,13 +24,13 @@ pub(super) fn beside(records: &[Record], mix: &[Training], policy: &str) -> Resu
 }
 
 fn replayed(records: &[Record], policy: &str) -> Result<Fold> {
-    let Recording { cluster, queues, jobs, circumstances, .. } =
+    let Recording { cluster, queues, jobs, circumstances, safeguards, .. } =
         Recording::at_pace(records, &KindSpeeds::new(), Pace::Modelled)?;
     let config = PolicyConfig::from_text(policy)?;
     let resize_within = Some(Span::from_secs(RESIZE_WITHIN_SECS));
     let setup = Setup {
         circumstances: Circumstances { resize_within, ..circumstances },
-        settings: Settings { resize_within, ..Settings::default() },
+        settings: Settings { resize_within, safeguards, ..Settings::default() },
         ..Setup::new(cluster, queues, jobs)
     };
     let mut fold = Fold::new();
