@@ -805,6 +805,112 @@ mod tests {
         (core, run)
     }
 
+    /// Four devices, two guaranteed to each of two queues, under all safeguards.
+    fn two_queues(policy: &str) -> Core {
+        let queue = |name: &str| cluster::QueueDraft { guarantee: 2.0, ..cluster::QueueDraft::named(name) };
+        guarded("1x4", vec![queue("a"), queue("b")], policy)
+    }
+
+    fn guarded(cluster: &str, queues: Vec<cluster::QueueDraft>, policy: &str) -> Core {
+        let draft = ClusterDraft { queues, ..ClusterDraft::parse_short(cluster).unwrap() };
+        let (cluster, queues) = draft.build().unwrap();
+        let built = PolicyConfig::from_text(policy).unwrap().build().unwrap();
+        let settings = engine::Settings { safeguards: plan::Safeguards::ALL, ..engine::Settings::default() };
+        let (engine, _) = Engine::new(cluster, queues, policy, built, settings);
+        Core { engine, ledger: Ledger::default() }
+    }
+
+    fn submit(core: &mut Core, secs: u64, queue: &str, change: impl FnOnce(&mut JobRequest)) -> Reply {
+        let mut request = JobRequest { queue: Some(queue.into()), ..JobRequest::new(["train"]) };
+        change(&mut request);
+        let books = core.engine.state().books();
+        let scene = Scene {
+            cluster: &books.cluster,
+            queues: &books.queues,
+            owner: "ada",
+            now: Time::ZERO,
+            zero_unix_ms: 0,
+            expected: None,
+            claims_of: &|_| None,
+        };
+        let submission = Submission::of(request, &scene, None, None).unwrap();
+        let caller = Caller::new(1, "ada", Role::User);
+        let mut step = core.step(Time::from_secs(secs), vec![(caller, Ask::Submit(Box::new(submission)))], Vec::new());
+        step.replies.remove(0)
+    }
+
+    fn shown(core: &Core) -> crate::replica::Shown {
+        let replica = crate::Replica::new(core.engine.state().clone(), core.ledger.clone(), 1);
+        let shown = replica.read().clone();
+        shown
+    }
+
+    #[test]
+    fn who_borrows_is_told_so_and_an_explanation_names_lender_borrower_and_rule() {
+        for policy in ["fifo", crate::DEFAULT_POLICY] {
+            let mut core = two_queues(policy);
+            submit(&mut core, 1, "a", |job| job.workers = "4".parse().unwrap()).unwrap();
+            let told = crate::views::job(&shown(&core), JobId::job(0), Time::from_secs(1), false).unwrap();
+            let notice = told.notice.unwrap();
+            assert!(notice.starts_with("queue a is guaranteed 2 GPUs and borrows"), "{notice}");
+            core.step(
+                Time::from_secs(2),
+                Vec::new(),
+                vec![News::Started { run: Run { claim: ClaimId(0), attempt: 1 } }],
+            );
+            submit(&mut core, 3, "b", |_| {}).unwrap();
+            core.step(Time::from_secs(4), Vec::new(), Vec::new());
+            let message =
+                |job| crate::explain::explain(&shown(&core), JobId::job(job), Time::from_secs(4)).unwrap().message;
+            let expected =
+                "queue a had borrowed devices that queue b is guaranteed, and queue b needs them (rule guarantees)";
+            assert_eq!(message(0).as_deref(), Some(expected), "{policy}");
+            assert!(message(1).unwrap().contains("got them back from queue a"), "{policy}: {:?}", message(1));
+            let told = crate::views::job(&shown(&core), JobId::job(1), Time::from_secs(4), false).unwrap();
+            assert_eq!(told.notice, None, "it has what its queue is guaranteed");
+        }
+    }
+
+    #[test]
+    fn a_gang_that_has_waited_long_is_told_when_it_starts_at_the_latest() {
+        for policy in ["fifo", crate::DEFAULT_POLICY] {
+            let mut core = guarded("1x2", Vec::new(), policy);
+            submit(&mut core, 1, "root", |job| job.limits.max_runtime = Some(api::Duration::from_secs(1200))).unwrap();
+            core.step(
+                Time::from_secs(2),
+                Vec::new(),
+                vec![News::Started { run: Run { claim: ClaimId(0), attempt: 1 } }],
+            );
+            submit(&mut core, 3, "root", |job| job.workers = "2".parse().unwrap()).unwrap();
+            core.step(Time::from_secs(604), Vec::new(), Vec::new());
+            submit(&mut core, 605, "root", |_| {}).unwrap();
+            core.step(Time::from_secs(606), Vec::new(), Vec::new());
+            let message =
+                |job| crate::explain::explain(&shown(&core), JobId::job(job), Time::from_secs(606)).unwrap().message;
+            let gang = message(1).unwrap();
+            let expected = "starts at the latest when 0 ends, about 1970-01-01T00:20:01";
+            assert!(gang.starts_with(expected) && gang.ends_with("(rule reservations)"), "{policy}: {gang}");
+            let holds = core.engine.state().books().claim(ClaimId(2)).target.clone();
+            assert_eq!(holds, None, "{policy}: the other device is kept for it");
+        }
+    }
+
+    #[test]
+    fn a_job_that_may_not_be_interrupted_must_fit_into_what_its_queue_is_guaranteed() {
+        let mut core = two_queues("fifo");
+        let pinned = |workers: &'static str| {
+            move |job: &mut JobRequest| {
+                job.workers = workers.parse().unwrap();
+                job.interruptible = Some(false);
+            }
+        };
+        let problem = submit(&mut core, 1, "a", pinned("3")).unwrap_err().to_string();
+        let expected = "interruptible: it may not be interrupted and needs 3 GPUs, and queue a is guaranteed 2";
+        assert!(problem.contains(expected), "{problem}");
+        submit(&mut core, 2, "a", pinned("2")).unwrap();
+        assert!(submit(&mut core, 3, "root", pinned("1")).is_err(), "all of the root is guaranteed to others");
+    }
+
     fn says(core: &mut Core, secs: u64, run: Run, lines: &[&str]) {
         let lines = lines.iter().map(ToString::to_string).collect();
         core.step(Time::from_secs(secs), Vec::new(), vec![News::Progress { run, lines }]);

@@ -134,6 +134,39 @@ fn two_elastic_jobs_share_two_devices_and_stay_so() {
 }
 
 #[test]
+fn after_every_round_nobody_has_more_than_its_minimum_while_another_waits() {
+    for seed in 0..12_u64 {
+        let mut history = History::on("2x4", "minimum-first");
+        let mut at = 0;
+        for index in 0..20 {
+            let drawn = (seed * 31 + index * 17) % 97;
+            at += drawn % 60;
+            history = history.job(at, elastic(1, 1 + (drawn % 8) as u32), 60 + 11 * drawn);
+        }
+        for policy in [DEFAULT, "composed:grant=grow", "pollux:round=30s"] {
+            let mut state = State::default();
+            for record in history.under(policy).records {
+                state.apply(record.at, &record.event);
+                let claims = || state.books().claims().live();
+                let beyond = claims().filter_map(|claim| claim.target.as_ref()).any(|it| it.placement.tasks_of(0) > 1);
+                let waits = claims().find(|claim| claim.is_waiting());
+                let found = waits.filter(|_| beyond && matches!(record.event, Event::Planned(_))).map(|claim| claim.id);
+                assert_eq!(found, None, "{policy}, seed {seed}, at {}", record.at);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_history_is_run_again_with_the_safeguards_that_it_had() {
+    let safeguards = "minimum-first,guarantees,reservations=90s";
+    let history = |safeguards| History::on("1x2", safeguards).job(0, elastic(1, 2), 60).job(5, elastic(1, 2), 60);
+    let recording = |told: Told| sim::Recording::of(&told.records, &Default::default()).unwrap().safeguards.to_string();
+    assert_eq!(recording(history(safeguards).under(DEFAULT)), safeguards);
+    assert_eq!(recording(history("none").under(DEFAULT)), "none", "as in journals of before there were any");
+}
+
+#[test]
 fn a_job_gives_up_no_more_than_the_others_need() {
     let history = History::on("1x4", "minimum-first").job(0, elastic(1, 4), 3000).job(5, rigid(1), 2000);
     let told = history.under(DEFAULT);
@@ -296,4 +329,30 @@ fn a_gang_gets_devices_reserved_after_it_has_waited() {
     }
     let starved = stream("none", 0).under(DEFAULT).launched(1).unwrap_or(u64::MAX);
     assert!(starved > 2_900_000, "what was wrong: it started when no short job came any more, {starved}");
+}
+
+#[test]
+fn a_reservation_does_not_hold_up_who_counts_more() {
+    let history = |priority| {
+        let high = JobDraft { priority, ..plain(rigid(1)) };
+        History::on("1x2", "reservations=1m").job(0, plain(rigid(1)), 2000).job(1, rigid(2), 100).job(100, high, 5000)
+    };
+    for policy in [DEFAULT, "tiresias", "las:round=10s"] {
+        assert_eq!(history(5).under(policy).given(130), [1, 0, 1], "{policy}");
+        assert_eq!(history(0).under(policy).given(130), [1, 0, 0], "{policy}: kept for the second");
+    }
+}
+
+#[test]
+fn short_jobs_use_what_is_reserved_if_they_end_in_time() {
+    let expected = |secs| JobDraft { expected: Some(Span::from_secs(secs)), ..plain(rigid(1)) };
+    let told = History::on("1x2", "reservations=1m")
+        .job(0, expected(1000), 1000)
+        .job(1, rigid(2), 100)
+        .job(100, expected(300), 300)
+        .job(101, expected(3000), 3000)
+        .under(DEFAULT);
+    assert_eq!(told.given(130), [1, 0, 1, 0]);
+    let start = told.launched(1).unwrap();
+    assert!((1_000_000..1_010_000).contains(&start), "{start}");
 }
