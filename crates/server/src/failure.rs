@@ -167,7 +167,7 @@ fn signal_name(signal: i32) -> String {
 fn size(bytes: Bytes) -> String {
     let bytes = bytes.get();
     match bytes {
-        _ if bytes >= 1 << 30 && bytes % (1 << 30) == 0 => format!("{} GiB", bytes >> 30),
+        _ if bytes >= 1 << 30 && bytes.is_multiple_of(1 << 30) => format!("{} GiB", bytes >> 30),
         _ if bytes >= 1 << 20 => format!("{} MiB", bytes >> 20),
         _ => format!("{} KiB", bytes >> 10),
     }

@@ -13,7 +13,9 @@ fn text(output: &Output) -> String {
 fn alone(arguments: &[&str]) -> Command {
     let mut command = Command::new(binary());
     command.args(arguments).stdin(Stdio::null()).env("HOME", "/nowhere");
-    ["MOIRA_DATA_DIR", "MOIRA_SERVER", "XDG_STATE_HOME"].iter().for_each(|name| drop(command.env_remove(name)));
+    for name in ["MOIRA_DATA_DIR", "MOIRA_SERVER", "XDG_STATE_HOME"] {
+        command.env_remove(name);
+    }
     command
 }
 
@@ -28,6 +30,7 @@ fn jobs_are_changed_by_number_and_by_name() {
     let cancelled = text(&service.moira(&["cancel", "train"]));
     assert_eq!(cancelled, format!("cancelled job {second} (train)\ncancelled job {first} (train)\n"));
     service.until(&first, "cancelled");
+    service.until(&second, "cancelled");
     let (code, told) = service.failure(&["cancel", "train", "3d-unet"]);
     assert_eq!(code, 1);
     assert!(told.contains("you have no job that has not ended with the name `train`"), "{told}");
@@ -152,7 +155,7 @@ fn numbers_queues_and_policies_are_completed() {
     bash.args(["--norc", "-c", script]).env("PATH", path).env("MOIRA_DATA_DIR", service.data_dir());
     match bash.env_remove("MOIRA_SERVER").stdin(Stdio::null()).output() {
         Ok(output) => {
-            assert_eq!(text(&output), format!("{id}\ncancel\n"), "{}", String::from_utf8_lossy(&output.stderr))
+            assert_eq!(text(&output), format!("{id}\ncancel\n"), "{}", String::from_utf8_lossy(&output.stderr));
         }
         Err(_) => say("passed over: bash is not installed"),
     }

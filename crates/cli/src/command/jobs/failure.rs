@@ -45,7 +45,8 @@ pub(super) fn how(job: &JobView) -> String {
     match (job.state.is_final(), job.exit_code, &job.message) {
         (false, _, _) => format!("is still {state}"),
         (true, _, Some(message)) if job.state != JobState::Succeeded => format!("{state}: {message}"),
-        (true, Some(code), _) if code != 0 => format!("{state}: exit {code}"),
+        // How a job ends that was told to says nothing.
+        (true, Some(code), _) if code != 0 && job.state != JobState::Cancelled => format!("{state}: exit {code}"),
         (true, _, _) => state,
     }
 }
