@@ -161,6 +161,7 @@ fn simulated(path: &Path, policy: &str, cluster: &str) -> Result<f64> {
         workload: format!("csv:{}", scratch.display()),
         seeds: vec![1],
         circumstances: Default::default(),
+        safeguards: Default::default(),
     };
     let report = experiment.run(&|| {});
     fs::remove_file(&scratch).ok();

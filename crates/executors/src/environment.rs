@@ -257,6 +257,7 @@ mod tests {
             tuning: None,
             origin: None,
             limit: None,
+            continues: None,
         }
     }
 
