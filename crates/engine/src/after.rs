@@ -221,7 +221,7 @@ impl<'a> After<'a> {
             return false;
         }
         let end = self.snapshot.remaining(claim).map(|remaining| self.snapshot.now + remaining);
-        !reservation.at.zip(end).is_some_and(|(at, end)| end <= at)
+        reservation.at.zip(end).is_none_or(|(at, end)| end > at)
     }
 
     /// Gives the claim a place for which others concede what they were asked for, in this order and no more than is

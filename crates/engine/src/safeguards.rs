@@ -134,12 +134,9 @@ fn keep_guarantees(after: &mut After<'_>) {
         let stop = borrowers.iter().map(|&other| (Concession::Stop, other));
         let concessions: Vec<_> = shrink.chain(stop).collect();
         let loans: Vec<_> = borrowers.iter().map(|other| (other.id, loan(after, other, claim))).collect();
-        let made = after.make_room(
-            claim,
-            &concessions,
-            |after, other| loan(after, other, claim).is_some(),
-            |after, claim, gpus| after.is_within_limits(claim, gpus),
-        );
+        let borrows = |after: &After<'_>, other: &Claim| loan(after, other, claim).is_some();
+        let within_limits = |after: &After<'_>, claim: &Claim, gpus| after.is_within_limits(claim, gpus);
+        let made = after.make_room(claim, &concessions, borrows, within_limits);
         let Some(lost) = made else {
             if claim.target.is_none() {
                 without.insert(claim.class);

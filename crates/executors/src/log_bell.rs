@@ -288,7 +288,7 @@ mod tests {
         fs::create_dir_all(data.path().join("runs/7.1/logs")).unwrap();
         let bell = LogBell::hang().unwrap();
         let (sender, woken) = std::sync::mpsc::channel();
-        let follower = bell.follower(move || drop(sender.send(())));
+        let follower = bell.follower(move || sender.send(()).unwrap_or_default());
         follower.listen(data.path(), RUN, 0).unwrap();
         fs::write(data.path().join("runs/7.1/logs/worker-0.log"), "a line\n").unwrap();
         woken.recv_timeout(std::time::Duration::from_secs(60)).unwrap();

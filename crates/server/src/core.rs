@@ -860,8 +860,9 @@ mod tests {
             );
             submit(&mut core, 3, "b", |_| {}).unwrap();
             core.step(Time::from_secs(4), Vec::new(), Vec::new());
-            let message =
-                |job| crate::explain::explain(&shown(&core), JobId::job(job), Time::from_secs(4), None).unwrap().message;
+            let message = |job| {
+                crate::explain::explain(&shown(&core), JobId::job(job), Time::from_secs(4), None).unwrap().message
+            };
             let expected =
                 "queue a had borrowed devices that queue b is guaranteed, and queue b needs them (rule guarantees)";
             assert_eq!(message(0).as_deref(), Some(expected), "{policy}");
@@ -885,8 +886,9 @@ mod tests {
             core.step(Time::from_secs(604), Vec::new(), Vec::new());
             submit(&mut core, 605, "root", |_| {}).unwrap();
             core.step(Time::from_secs(606), Vec::new(), Vec::new());
-            let message =
-                |job| crate::explain::explain(&shown(&core), JobId::job(job), Time::from_secs(606), None).unwrap().message;
+            let message = |job| {
+                crate::explain::explain(&shown(&core), JobId::job(job), Time::from_secs(606), None).unwrap().message
+            };
             let gang = message(1).unwrap();
             let expected = "starts at the latest when 0 ends, about 1970-01-01T00:20:01";
             assert!(gang.starts_with(expected) && gang.ends_with("(rule reservations)"), "{policy}: {gang}");
