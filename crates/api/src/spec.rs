@@ -75,9 +75,7 @@ pub struct JobRequest {
     pub limits: LimitsRequest,
     #[serde(default, skip_serializing_if = "is_default")]
     pub checkpoint: CheckpointRequest,
-    /// Whether it may be stopped to make room and started again later. If nothing is said: yes if it has a range of
-    /// workers, a batch range or checkpoints; else only while its queue borrows. One that says no is never stopped for
-    /// others, and has to fit into what its queue is guaranteed.
+    /// Whether it may be stopped to make room; if nothing is said, what it declares of checkpoints and sizes decides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interruptible: Option<bool>,
     #[serde(default, skip_serializing_if = "is_default")]
