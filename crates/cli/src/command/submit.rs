@@ -107,7 +107,7 @@ impl Submit {
         let job = self.job.request()?;
         let submitted = service::ask(async |client| self.job.submit(client, &job).await)?;
         if let Some(notice) = &submitted.notice {
-            eprintln!("note: {notice}");
+            service::tell(&format!("note: {notice}"));
         }
         match self.output {
             Shape::Table => render::line(&format!("submitted job {} ({})", submitted.id, submitted.name)),
