@@ -69,6 +69,8 @@ pub struct LogQuery {
     pub tail: Option<u64>,
     /// Go on until the job has ended.
     pub follow: bool,
+    /// Of an array: the lines of all tasks, each with its task's number.
+    pub all: bool,
 }
 
 /// What can be done with a node.
@@ -205,6 +207,7 @@ impl Client {
             ("offset", query.offset.map(|offset| offset.to_string())),
             ("tail", query.tail.map(|tail| tail.to_string())),
             ("follow", query.follow.then(|| "true".into())),
+            ("all", query.all.then(|| "true".into())),
         ];
         let path = format!("/v1/jobs/{id}/logs{}", address::query(&parameters));
         let streaming = self.connection.stream(Ask::new(Method::GET, path)).await?;

@@ -18,7 +18,7 @@ use crate::failure::Failure;
 use crate::render;
 
 pub(crate) use explain::Explain;
-pub(crate) use logs::{Following, Logs, Reader};
+pub(crate) use logs::{Following, Logs, Reader, show_array};
 pub(crate) use ls::Ls;
 pub(crate) use named::{Named, Which};
 pub(crate) use show::Show;

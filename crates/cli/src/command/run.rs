@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 
 use super::jobs::failure;
 use super::jobs::wait::ended;
-use super::jobs::{Following, Reader};
+use super::jobs::{Following, Reader, show_array};
 use super::service::{self, is_absence, of_service, tell};
 use super::submit::JobOptions;
 use crate::failure::Failure;
@@ -130,12 +130,18 @@ impl Run {
 
     /// Passes the log on and returns the job as it ended, or as it is when nobody reads any more.
     async fn watch(&self, client: &Client, submitted: &JobView, id: JobId) -> Result<(JobView, Reader), Failure> {
-        let mut reader = Reader::Listens;
-        if submitted.array.is_some() {
-            tell(&format!("an array of tasks: see what one of them writes with `moira logs --follow {id}_0`"));
+        let reader = if submitted.array.is_some() {
+            // How the array ends is waited for also if the service goes away meanwhile.
+            match show_array(client, id, self.worker, true).await {
+                Ok(reader) => reader,
+                Err(_) => {
+                    tell(&format!("the tasks' output is not shown any further: see `moira logs --all {id}`"));
+                    Reader::Listens
+                }
+            }
         } else {
-            reader = Following::new(client, id, self.worker).until_job_ends().await?;
-        }
+            Following::new(client, id, self.worker).until_job_ends().await?
+        };
         let within = (reader == Reader::Gone).then_some(Duration::ZERO);
         Ok((ended(client, id, within, seen()).await.map_err(of_service)?, reader))
     }
@@ -211,7 +217,7 @@ fn seen() -> Option<Instant> {
 }
 
 /// The job's own code; 128 and the signal's number if one ended it; else what fits the way it ended.
-fn exit_code(job: &JobView) -> u8 {
+pub(crate) fn exit_code(job: &JobView) -> u8 {
     let of_signal = job.signal.and_then(|signal| u8::try_from(signal + 128).ok());
     let of_program = job.exit_code.and_then(|code| u8::try_from(code).ok());
     let by_state = match job.state {

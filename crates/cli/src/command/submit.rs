@@ -12,6 +12,9 @@ use api::{
 use clap::Args;
 
 use super::export::{self, Export};
+use super::jobs::failure::verdict;
+use super::jobs::wait::ended;
+use super::run::exit_code;
 use super::service::{self, Shape};
 use crate::failure::Failure;
 use crate::render;
@@ -20,6 +23,9 @@ use crate::render;
 pub(crate) struct Submit {
     #[command(flatten)]
     job: JobOptions,
+    /// Wait until it has ended, and end with its exit code
+    #[arg(long)]
+    wait: bool,
     #[arg(short, long, value_enum, default_value_t)]
     output: Shape,
 }
@@ -102,6 +108,9 @@ pub(crate) struct JobOptions {
 const TRIES: usize = 10;
 const ASK_AGAIN: std::time::Duration = std::time::Duration::from_secs(1);
 
+/// From so many tasks on an array is worth a warning: each makes a directory for each of its runs.
+const MANY_TASKS: u64 = 1000;
+
 impl Submit {
     pub(crate) fn run(self) -> Result<(), Failure> {
         let job = self.job.request()?;
@@ -110,9 +119,27 @@ impl Submit {
             service::tell(&format!("note: {notice}"));
         }
         match self.output {
-            Shape::Table => render::line(&format!("submitted job {} ({})", submitted.id, submitted.name)),
-            Shape::Json => service::json(&submitted),
-            Shape::Name => render::line(&submitted.id),
+            Shape::Table => render::line(&format!("submitted job {} ({})", submitted.id, submitted.name))?,
+            // With --wait it is shown once, as it ended.
+            Shape::Json if self.wait => {}
+            Shape::Json => service::json(&submitted)?,
+            Shape::Name => render::line(&submitted.id)?,
+        }
+        if self.wait { self.await_end(&submitted) } else { Ok(()) }
+    }
+
+    fn await_end(&self, submitted: &api::JobView) -> Result<(), Failure> {
+        let id: JobId = submitted.id.parse().map_err(|message: String| Failure::new(anyhow!(message)))?;
+        let seen = Some(std::time::Instant::now());
+        let job = service::ask(async |client| ended(client, id, None, seen).await.map_err(service::of_service))?;
+        match self.output {
+            Shape::Table => render::line(&format!("job {} ({}) {}", job.id, job.name, verdict(&job)))?,
+            Shape::Json => service::json(&job)?,
+            Shape::Name => {}
+        }
+        match exit_code(&job) {
+            0 => Ok(()),
+            code => Err(Failure::silent(code)),
         }
     }
 }
@@ -157,6 +184,12 @@ impl JobOptions {
     }
 
     pub(crate) async fn submit(&self, client: &api::Client, job: &JobRequest) -> Result<api::JobView, Failure> {
+        if let Some(tasks) = job.array.map(ArrayRange::count).filter(|&tasks| tasks >= MANY_TASKS) {
+            service::tell(&format!(
+                "warning: this array makes {tasks} run directories with logs of their own; `retention` in the configuration \
+                 says how many are kept, and a program that does several pieces of work in one task needs fewer"
+            ));
+        }
         let key = self.idempotency_key.clone().map_or_else(new_key, Ok)?;
         let mut in_doubt = false;
         for _ in 0..TRIES {

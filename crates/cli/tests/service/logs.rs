@@ -73,6 +73,47 @@ fn a_log_that_is_put_aside_again_and_again_is_followed_without_a_gap() {
 }
 
 #[test]
+fn an_array_is_one_stream_of_lines_with_the_numbers_of_its_tasks() {
+    let service = Service::start(FOUR_DEVICES);
+    let words = "echo from $MOIRA_ARRAY_TASK_ID; printf 'no end of line'";
+    let run = service.moira(&["run", "--array", "3-5%1", "--", "sh", "-c", words]);
+    let expected: String = (3..6).map(|task| format!("[{task}] from {task}\n[{task}] no end of line\n")).collect();
+    assert_eq!(String::from_utf8_lossy(&run.stdout), expected);
+    assert!(run.status.success());
+    for options in [&["logs", "--all", "0"][..], &["logs", "--all", "--follow", "0"]] {
+        assert_eq!(String::from_utf8_lossy(&service.moira(options).stdout), expected, "{options:?}");
+    }
+    let (code, said) = service.failure(&["logs", "0"]);
+    assert_eq!((code, said.contains("job 0 is an array: say which task, like 0_0, or all")), (1, true), "{said}");
+
+    // Tasks that run at the same time, and one that is tried again.
+    let words = "echo $MOIRA_ATTEMPT; test $MOIRA_ARRAY_TASK_ID != 1 -o $MOIRA_ATTEMPT = 2";
+    let run = service.moira(&["run", "--array", "0-3", "--retries", "1", "--", "sh", "-c", words]);
+    let text = String::from_utf8(run.stdout).unwrap();
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["[0] 1", "[1] 1", "[1] 2", "[2] 1", "[3] 1"]);
+}
+
+#[test]
+fn a_submission_that_waits_ends_as_the_job_does() {
+    let service = Service::start(FOUR_DEVICES);
+    assert_eq!(service.failure(&["submit", "--wait", "--", "sh", "-c", "exit 3"]).0, 3);
+    let well = service.moira(&["submit", "--wait", "--", "true"]);
+    assert!(well.status.success());
+    assert_eq!(String::from_utf8_lossy(&well.stdout), "submitted job 1 (true)\njob 1 (true) succeeded\n");
+    assert_eq!(service.json(&["submit", "--wait", "-o", "json", "--", "true"])["state"], "succeeded");
+}
+
+#[test]
+fn an_array_of_very_many_tasks_is_worth_a_warning() {
+    let service = Service::start(FOUR_DEVICES);
+    let said = |range| service.failure(&["submit", "--hold", "--array", range, "--", "true"]).1;
+    assert_eq!(said("1-999"), "");
+    assert!(said("1-1000").starts_with("warning: this array makes 1000 run directories"));
+}
+
+#[test]
 fn a_log_is_followed_from_attempt_to_attempt_and_across_a_restart_of_the_service() {
     let mut service = Service::start(FOUR_DEVICES);
     let flag = service.data_dir().join("go");

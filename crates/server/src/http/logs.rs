@@ -19,6 +19,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use utoipa::IntoParams;
 
 use super::Door;
+use super::array_logs::ArrayLogs;
 use super::errors::{Failure, Named, Query, Refusal};
 use super::jobs::check_details;
 use super::peer::By;
@@ -47,6 +48,9 @@ pub(crate) struct LogQuery {
     /// Go on until the job has ended, from attempt to attempt unless one is named. An answer that cannot keep up with
     /// what is written ends early: ask again for what comes next.
     follow: Option<bool>,
+    /// Of an array: the lines of all tasks, each with its task's number, like `[3] `. `attempt`, `offset` and `tail` do not
+    /// go with it.
+    all: Option<bool>,
 }
 
 /// What a worker wrote to its output and error streams. `Moira-Log-Offset` is where the answer begins in all that was
@@ -61,6 +65,9 @@ pub(crate) async fn logs(
     Query(query): Query<LogQuery>,
 ) -> Result<Response, Failure> {
     check_details(&door, &caller, id)?;
+    if query.all.unwrap_or(false) {
+        return all_logs(door, id, &query);
+    }
     let (claim, latest) = claim_of(&door, id)?;
     // The first launch may be waited for.
     if let Some(attempt) = query.attempt.filter(|&attempt| attempt == 0 || attempt > latest.max(1)) {
@@ -80,6 +87,26 @@ pub(crate) async fn logs(
         (HeaderName::from_static(OFFSET), beginning.offset.to_string()),
         (HeaderName::from_static(CUT), beginning.cut.to_string()),
     ];
+    Ok((headers, Body::from_stream(ReceiverStream::new(receiver))).into_response())
+}
+
+/// What all tasks of an array write.
+fn all_logs(door: Door, id: JobId, query: &LogQuery) -> Result<Response, Failure> {
+    let stray =
+        [("attempt", query.attempt.is_some()), ("offset", query.offset.is_some()), ("tail", query.tail.is_some())];
+    if let Some((field, _)) = stray.into_iter().find(|(_, is_said)| *is_said) {
+        return Err(Failure(Problem::from(FieldFault::new(field, "expected nothing beside `all`"))));
+    }
+    let tasks: Vec<(ClaimId, u32)> = {
+        let shown = door.service.replica.read();
+        let claims = shown.ledger.claims(id).ok_or_else(|| no_job(&shown.ledger, id))?;
+        let index = |claim: ClaimId| shown.ledger.id(claim).task.unwrap_or(0);
+        claims.map(ClaimId).map(|claim| (claim, index(claim))).collect()
+    };
+    let (sender, receiver) = mpsc::channel(16);
+    let logs = ArrayLogs::new(door, tasks.into_iter(), query.worker.unwrap_or(0), sender);
+    tokio::spawn(logs.run(query.follow.unwrap_or(false)));
+    let headers = [(header::CONTENT_TYPE, "text/plain; charset=utf-8")];
     Ok((headers, Body::from_stream(ReceiverStream::new(receiver))).into_response())
 }
 
@@ -109,7 +136,7 @@ fn claim_of(door: &Door, id: JobId) -> Result<(ClaimId, u32), Problem> {
     let shown = door.service.replica.read();
     let claims = shown.ledger.claims(id).ok_or_else(|| no_job(&shown.ledger, id))?;
     if claims.len() != 1 {
-        return Err(Problem::conflict(format!("job {id} is an array: say which task, like {id}_0")));
+        return Err(Problem::conflict(format!("job {id} is an array: say which task, like {id}_0, or all")));
     }
     let claim = ClaimId(claims.start);
     Ok((claim, shown.state.books().claim(claim).progress.launches))
@@ -288,7 +315,7 @@ mod tests {
     fn beginning(offset: Option<u64>, tail: Option<u64>) -> (u64, u64) {
         let file = || tempfile::tempfile().unwrap();
         let pieces = [LogPiece { start: 100, end: 110, file: file() }, LogPiece { start: 110, end: 130, file: file() }];
-        let query = LogQuery { worker: None, attempt: None, offset, tail, follow: None };
+        let query = LogQuery { worker: None, attempt: None, offset, tail, follow: None, all: None };
         let Beginning { offset, cut } = Beginning::of(&pieces, &query);
         (offset, cut)
     }

@@ -1,6 +1,7 @@
 //! The door: HTTP and JSON under `/v1`. It never touches the core; it posts to the inbox and reads the replica.
 
 mod admin;
+mod array_logs;
 mod connection;
 mod connections;
 mod errors;

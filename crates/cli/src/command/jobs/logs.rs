@@ -38,6 +38,9 @@ struct Part {
     /// Only so many bytes from the end
     #[arg(long, value_name = "BYTES")]
     tail: Option<u64>,
+    /// All tasks of an array as one stream, each line with the number of its task, like [3]
+    #[arg(long, conflicts_with_all = ["attempt", "tail", "all_workers"])]
+    all: bool,
 }
 
 /// One log of several.
@@ -61,6 +64,14 @@ impl Logs {
             for named in &self.jobs {
                 let found = self.patiently(async || named.numbers(client, Which::Newest).await).await;
                 ids.extend(found.map_err(of_service)?);
+            }
+            if self.part.all {
+                for id in ids {
+                    if show_array(client, id, self.part.worker, self.part.follow).await? == Reader::Gone {
+                        break;
+                    }
+                }
+                return Ok(());
             }
             let reader = match (&ids[..], self.all_workers) {
                 ([id], false) => self.part.show(client, *id, self.part.worker, LogOutput::new()).await?,
@@ -160,6 +171,20 @@ impl Part {
     }
 }
 
+/// Shows what all tasks of an array write; with `follow`, until all of them have ended. A service that goes away cannot be
+/// asked for the rest: in which order the lines of tasks come is not recorded.
+pub(crate) async fn show_array(client: &Client, id: JobId, worker: u32, follow: bool) -> Result<Reader, Failure> {
+    let query = LogQuery { worker: Some(worker), follow, all: true, ..LogQuery::default() };
+    let mut logs = client.logs(id, &query).await.map_err(of_service)?;
+    let mut output = LogOutput::new();
+    while let Some(piece) = logs.next().await.map_err(of_service)? {
+        if !output.pass_on(&piece)? {
+            return Ok(Reader::Gone);
+        }
+    }
+    Ok(Reader::Listens)
+}
+
 /// A log as it is shown: from attempt to attempt, each byte that is kept once, also if the service is restarted meanwhile.
 #[derive(Debug)]
 pub(crate) struct Following<'a> {
@@ -228,7 +253,7 @@ impl<'a> Following<'a> {
     async fn show(&mut self, attempt: Option<u32>, follow: bool) -> Result<Reader, Failure> {
         loop {
             let (worker, offset, tail) = (Some(self.worker), Some(self.offset), self.tail.take());
-            let logs = self.open(&LogQuery { worker, attempt, offset, tail, follow }).await?;
+            let logs = self.open(&LogQuery { worker, attempt, offset, tail, follow, all: false }).await?;
             if logs.cut > 0 {
                 tell(&format!("[moira: {} bytes of older output were dropped]", logs.cut));
             }
