@@ -104,7 +104,7 @@ impl Requeue {
                 let key = new_key()?;
                 match client.requeue(id, &key).await {
                     Ok(job) => {
-                        print(&job, self.output, &format!("job {} ({}) goes on from job {id}", job.id, job.name))?
+                        print(&job, self.output, &format!("job {} ({}) goes on from job {id}", job.id, job.name))?;
                     }
                     Err(Error::Refused(problem)) => refused.push(problem.to_string()),
                     Err(error) => return Err(of_service(error)),
