@@ -841,8 +841,8 @@ mod tests {
 
     fn shown(core: &Core) -> crate::replica::Shown {
         let replica = crate::Replica::new(core.engine.state().clone(), core.ledger.clone(), 1);
-        let shown = replica.read().clone();
-        shown
+        let held = replica.read();
+        held.clone()
     }
 
     #[test]
