@@ -16,14 +16,14 @@ pub(crate) enum Queue {
     Ls(Listing),
     /// Make the queues what a file says: add, change and close them while the service runs
     ///
-    /// The file is a configuration (TOML): all of its [[queues]] count, all else is passed over. A queue that is left out
+    /// The file is a configuration (TOML): all of its `[[queues]]` count, all else is passed over. A queue that is left out
     /// is closed: it takes no new jobs, and those in it go on. Everything is checked before anything is changed.
     Apply(Apply),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Apply {
-    /// The file with the [[queues]]
+    /// The file with the `[[queues]]`
     #[arg(short, long, value_name = "FILE")]
     file: PathBuf,
     /// Only say what would change
