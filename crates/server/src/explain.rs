@@ -18,7 +18,10 @@ pub fn explain(shown: &Shown, id: JobId, now: Time, ceiling: Option<i32>) -> Res
     let claim = shown.state.books().claim(spokesman(shown, claims));
     let job = shown.ledger.job(claim.id);
     let task = if is_array { format!("task {}: ", shown.ledger.id(claim.id)) } else { String::new() };
-    if is_array && let Some(own) = views::job(shown, shown.ledger.id(claim.id), now, false) {
+    if is_array
+        && view.failure.is_none()
+        && let Some(own) = views::job(shown, shown.ledger.id(claim.id), now, false)
+    {
         view.reason = own.reason;
         view.message = own.message.map(|message| format!("{task}{message}"));
     }

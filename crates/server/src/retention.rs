@@ -43,8 +43,8 @@ pub struct Retention {
     pub archives: usize,
     /// So much room archives may take.
     pub archives_size: Quantity,
-    /// So many entries the journal may have after its snapshot before a new one is made, and four for each job that is
-    /// known if that is more.
+    /// So many entries the journal may have after its snapshot before a new one is made; with more than 25,000 jobs,
+    /// four for each of them.
     pub journal_entries: u64,
 }
 

@@ -11,9 +11,10 @@ use crate::image::Image;
 use crate::live::Store;
 use crate::replica::Replica;
 
-/// A snapshot costs in proportion to the jobs in it. So it waits for this many entries for each of them: then it is a
-/// fraction of the cost of the entries whose place it takes, however many jobs there are.
+/// A snapshot costs in proportion to the jobs in it. If there are many, it waits for this many entries for each of them:
+/// then it is a fraction of the cost of the entries whose place it takes, however many jobs there are.
 const ENTRIES_PER_JOB: u64 = 4;
+const MANY_JOBS: u64 = 25_000;
 
 /// An open journal, and how many entries it may have after its snapshot.
 #[derive(Debug)]
@@ -79,7 +80,8 @@ impl JournalStore {
 
 /// So many entries there may be after a snapshot if so many jobs are known.
 fn most_entries(compact_after: u64, jobs: u64) -> u64 {
-    compact_after.max(ENTRIES_PER_JOB.saturating_mul(jobs))
+    let for_jobs = if jobs > MANY_JOBS { ENTRIES_PER_JOB.saturating_mul(jobs) } else { 0 };
+    compact_after.max(for_jobs)
 }
 
 impl Store for JournalStore {
@@ -124,6 +126,7 @@ mod tests {
         assert_eq!(most_entries(100_000, 0), 100_000);
         assert_eq!(most_entries(100_000, 25_000), 100_000);
         assert_eq!(most_entries(100_000, 100_000), 400_000);
+        assert_eq!(most_entries(5, 100), 5, "a few are written down as often as is wished");
         assert_eq!(most_entries(5, u64::MAX), u64::MAX);
     }
 

@@ -133,7 +133,7 @@ impl Submit {
         let seen = Some(std::time::Instant::now());
         let job = service::ask(async |client| ended(client, id, None, seen).await.map_err(service::of_service))?;
         match self.output {
-            Shape::Table => render::line(&format!("job {} ({}) {}", job.id, job.name, verdict(&job)))?,
+            Shape::Table => render::line(&verdict(&job))?,
             Shape::Json => service::json(&job)?,
             Shape::Name => {}
         }

@@ -147,7 +147,7 @@ fn submit_as_nobody(service: &Service, script: &str) -> String {
     let mut command = as_nobody(Path::new("/bin/sh"));
     command.args(["-c", "umask 002; exec \"$0\" \"$@\""]).arg(&copy);
     command.args(["submit", "-o", "json", "--", "sh", "-c", script]).env("PATH", "/usr/bin:/bin");
-    command.env("MOIRA_DATA_DIR", service.data_dir()).env_remove("MOIRA_SERVER");
+    command.env("MOIRA_DATA_DIR", service.data_dir()).env_remove("MOIRA_SERVER").env_remove("LD_LIBRARY_PATH");
     let submitted: serde_json::Value = serde_json::from_slice(&succeeded(command).stdout).unwrap();
     submitted["id"].as_str().expect("an id is a string").to_string()
 }
