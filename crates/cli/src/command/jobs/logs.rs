@@ -38,7 +38,7 @@ struct Part {
     /// Only so many bytes from the end
     #[arg(long, value_name = "BYTES")]
     tail: Option<u64>,
-    /// All tasks of an array as one stream, each line with the number of its task, like [3]
+    /// All tasks of an array as one stream, each line with the number of its task, like `[3]`
     #[arg(long, conflicts_with_all = ["attempt", "tail", "all_workers"])]
     all: bool,
 }
