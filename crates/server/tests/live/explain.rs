@@ -109,8 +109,7 @@ fn an_array_is_explained_by_the_task_that_failed() {
     bench.ends(0, 0);
     bench.ends(1, 3);
     let explained = bench.explained(0, None);
-    let message = explained.message.clone().unwrap_or_default();
-    assert!(message.starts_with("task 0_1: "), "{message}");
+    assert_eq!(explained.message.as_deref(), Some("task 0_1 failed: exit 3"));
     assert!(explained.history.iter().any(|line| line.text == "task 0_1: failed: its program failed, exit code 3"));
     assert!(explained.next_steps.iter().any(|step| step.contains("moira logs 0_1")), "{explained:#?}");
 }
