@@ -187,11 +187,28 @@ impl Engine {
         self.end_rests(now, &mut answer.events);
         if self.is_due(now) {
             self.decide(now, &mut answer.events);
-        } else if self.state.has_news() && self.state.safeguards().at_once {
+        } else if self.state.safeguards().at_once && self.may_let_start(&answer.events) {
             self.start_at_once(now, &mut answer.events);
         }
         self.issue(now, &mut answer.events);
         answer
+    }
+
+    /// Whether something happened by which a claim could start that could not before. A look at all who wait costs more
+    /// than taking on a job, and most of what is reported changes nothing for them.
+    fn may_let_start(&self, events: &[Event]) -> bool {
+        let concerns = |event: &Event| match event {
+            Event::ClaimSubmitted { claim, .. } => self.state.books().claim(*claim).is_waiting(),
+            Event::ClaimRefused { .. }
+            | Event::ClaimHeld { .. }
+            | Event::RunProgressed { .. }
+            | Event::RunTimed { .. }
+            | Event::Refitted { .. }
+            | Event::RunStarted { .. }
+            | Event::Issued(_) => false,
+            _ => true,
+        };
+        self.state.has_news() && events.iter().any(concerns)
     }
 
     /// When to call again even if nothing happens until then.
