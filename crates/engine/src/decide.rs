@@ -3,11 +3,12 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use cluster::{Span, Time};
-use plan::{Changed, Plan, Rhythm, Safeguards, Snapshot, check, check_everything};
+use plan::{Budgets, Changed, Plan, Rhythm, Safeguards, Snapshot, check, check_everything};
 
 use crate::Engine;
 use crate::event::{Event, Trouble};
 use crate::safeguards::{Rules, amend, starts};
+use crate::state::State;
 use crate::tenants::budgets;
 
 impl Engine {
@@ -27,12 +28,10 @@ impl Engine {
 
     fn ask(&mut self, now: Time) -> Result<Plan, Trouble> {
         let budgets = budgets(self.state.books());
+        let knows = !self.policy.knows().is_empty();
         let snapshot = Snapshot {
-            now,
-            books: self.state.books(),
-            changed: if self.acquainted { Changed::Only(self.state.changed()) } else { Changed::Everything },
-            budgets: &budgets,
-            truths: (!self.policy.knows().is_empty()).then_some(self.truths.as_slice()),
+            truths: knows.then_some(self.truths.as_slice()),
+            ..seen(&self.state, now, self.acquainted, &budgets)
         };
         let policy = &mut self.policy;
         let plan = catch_unwind(AssertUnwindSafe(|| policy.plan(&snapshot))).map_err(|panic| {
@@ -54,12 +53,10 @@ impl Engine {
     pub(crate) fn start_at_once(&mut self, now: Time, events: &mut Vec<Event>) {
         let rules = rules(self.state.safeguards(), self.policy.rhythm());
         let budgets = budgets(self.state.books());
+        let knows = !self.policy.knows().is_empty();
         let snapshot = Snapshot {
-            now,
-            books: self.state.books(),
-            changed: if self.acquainted { Changed::Only(self.state.changed()) } else { Changed::Everything },
-            budgets: &budgets,
-            truths: (!self.policy.knows().is_empty()).then_some(self.truths.as_slice()),
+            truths: knows.then_some(self.truths.as_slice()),
+            ..seen(&self.state, now, self.acquainted, &budgets)
         };
         let policy = &mut self.policy;
         // A policy that panics is on record when it is asked in its round.
@@ -78,6 +75,12 @@ impl Engine {
         };
         self.record(now, event, events);
     }
+}
+
+/// The present as it is shown to a policy, without the truth; to one that has seen the last plan, with what changed since.
+fn seen<'a>(state: &'a State, now: Time, acquainted: bool, budgets: &'a Budgets) -> Snapshot<'a> {
+    let changed = if acquainted { Changed::Only(state.changed()) } else { Changed::Everything };
+    Snapshot { now, books: state.books(), changed, budgets, truths: None }
 }
 
 fn rules(safeguards: Safeguards, rhythm: Rhythm) -> Rules {
