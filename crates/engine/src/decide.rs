@@ -1,5 +1,6 @@
 //! Asking the policy: snapshot, plan, check. Whatever the policy does, nothing half-done comes of it.
 
+use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use cluster::{Span, Time};
@@ -34,11 +35,7 @@ impl Engine {
             ..seen(&self.state, now, self.acquainted, &budgets)
         };
         let policy = &mut self.policy;
-        let plan = catch_unwind(AssertUnwindSafe(|| policy.plan(&snapshot))).map_err(|panic| {
-            let text = panic.downcast_ref::<&str>().map(ToString::to_string);
-            let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-            Trouble::Panicked(text.unwrap_or_else(|| "without a message".into()))
-        })?;
+        let plan = catch_unwind(AssertUnwindSafe(|| policy.plan(&snapshot))).map_err(panicked)?;
         let checked = if self.settings.whole_checks { check_everything } else { check };
         let sound = |plan: Plan| {
             let faults = checked(&plan, &snapshot);
@@ -46,7 +43,11 @@ impl Engine {
         };
         let plan = sound(plan)?;
         let rules = rules(self.state.safeguards(), self.policy.rhythm());
-        if rules.safeguards.is_none() { Ok(plan) } else { sound(amend(&snapshot, plan, rules)) }
+        if rules.safeguards.is_none() {
+            return Ok(plan);
+        }
+        // A fault in a rule is no worse than one in a policy: nothing changes, and it is on record.
+        sound(catch_unwind(AssertUnwindSafe(|| amend(&snapshot, plan, rules))).map_err(panicked)?)
     }
 
     /// Between rounds, starts what need not wait for the next one.
@@ -60,11 +61,8 @@ impl Engine {
         };
         let policy = &mut self.policy;
         // A policy that panics is on record when it is asked in its round.
-        let Ok(turns) = catch_unwind(AssertUnwindSafe(|| policy.turns(&snapshot))) else { return };
-        let plan = starts(&snapshot, &turns, rules);
-        if plan.changes.is_empty() {
-            return;
-        }
+        let plan = catch_unwind(AssertUnwindSafe(|| starts(&snapshot, &policy.turns(&snapshot), rules)));
+        let Some(plan) = plan.ok().filter(|plan| !plan.changes.is_empty()) else { return };
         let checked = if self.settings.whole_checks { check_everything } else { check };
         let faults = checked(&plan, &snapshot);
         let event = if faults.is_empty() {
@@ -75,6 +73,12 @@ impl Engine {
         };
         self.record(now, event, events);
     }
+}
+
+fn panicked(panic: Box<dyn Any + Send>) -> Trouble {
+    let text = panic.downcast_ref::<&str>().map(ToString::to_string);
+    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+    Trouble::Panicked(text.unwrap_or_else(|| "without a message".into()))
 }
 
 /// The present as it is shown to a policy, without the truth; to one that has seen the last plan, with what changed since.
