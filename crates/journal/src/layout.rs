@@ -259,6 +259,28 @@ mod tests {
     use crate::{Journal, verify};
 
     #[test]
+    fn sqlite_is_built_without_what_a_journal_does_not_use() {
+        let connection = Connection::open_in_memory().unwrap();
+        let mut statement = connection.prepare("PRAGMA compile_options").unwrap();
+        let options: Vec<String> = statement.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
+        let switched_on: Vec<&String> = options.iter().filter(|option| option.starts_with("ENABLE_")).collect();
+        let hint = "the flags for SQLite stand in .cargo/config.toml, which cargo reads where it is started";
+        assert_eq!(switched_on, ["ENABLE_API_ARMOR"], "{hint}");
+        for left_out in ["OMIT_JSON", "OMIT_LOAD_EXTENSION"] {
+            assert!(options.iter().any(|option| option == left_out), "{left_out}: {hint}");
+        }
+        for unknown in ["json('{}')", "soundex('a')", "rtreecheck('a')", "load_extension('a')"] {
+            let error = connection.prepare(&format!("SELECT {unknown}")).unwrap_err().to_string();
+            assert!(error.contains("no such function"), "{unknown}: {error}");
+        }
+        for unknown in ["fts3", "fts4", "fts5", "rtree", "geopoly", "dbstat"] {
+            let error =
+                connection.execute_batch(&format!("CREATE VIRTUAL TABLE temp.t USING {unknown}(a)")).unwrap_err();
+            assert!(error.to_string().contains("no such module"), "{unknown}: {error}");
+        }
+    }
+
+    #[test]
     fn a_journal_of_version_0_is_brought_to_the_present_one() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("j.db");

@@ -38,10 +38,11 @@ pub use error::JournalError;
 pub use export::{Exported, export, snapshot};
 pub use identity::{Identity, NotAnIdentity};
 pub use layout::is_journal;
+pub use lock::is_in_use;
 pub use reader::Reader;
 pub use retention::{StoredArchive, release_archives, stored_archives};
 pub use salvage::{Salvaged, backup, salvage};
-pub use store::Journal;
+pub use store::{Inspected, Journal};
 pub use verify::{ArchiveState, ArchiveVerified, Verified, verify};
 
 /// One fact as it was recorded.

@@ -2,7 +2,7 @@
 //! leave room for readers. The system lets go of it when the process ends, however it ends.
 
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{Read, Seek, Write};
+use std::io::{ErrorKind, Read, Seek, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::thread;
@@ -46,6 +46,22 @@ impl Lock {
         }
         sign(&mut file).map_err(JournalError::io("write the lock file", &path))?;
         Ok(Lock(file))
+    }
+}
+
+/// Whether a process holds the journal at `path` as its own. Nothing is made to find out.
+pub fn is_in_use(path: &Path) -> Result<bool, JournalError> {
+    let path = beside(path, ".lock");
+    let cannot = || JournalError::io("lock", &path);
+    match File::open(&path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(cannot()(error)),
+        // Shared: of two that look at once, neither takes the other for the owner.
+        Ok(file) => match file.try_lock_shared() {
+            Ok(()) => Ok(false),
+            Err(TryLockError::WouldBlock) => Ok(true),
+            Err(TryLockError::Error(error)) => Err(cannot()(error)),
+        },
     }
 }
 

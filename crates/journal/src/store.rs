@@ -53,6 +53,23 @@ impl Journal {
         Journal::open_as(path, OnLoss::GoOn)
     }
 
+    /// What [`Journal::open`] would find, or refuse: nothing is changed, and nothing made where there is no journal. Another
+    /// process may use it meanwhile, but not this one, as for [`crate::verify()`].
+    pub fn inspect(path: &Path) -> Result<Option<Inspected>, JournalError> {
+        let head_path = beside(path, ".head");
+        let said = head::peek(&head_path).map_err(JournalError::io("read", &head_path))?;
+        if is_absent(path, said, OnLoss::Refuse)? {
+            return Ok(None);
+        }
+        let connection = reader::connect(path).map_err(JournalError::store("open for reading", path, 0))?;
+        let found = sound(&connection, path)?;
+        missing(&connection, path, &found, said, false, OnLoss::Refuse)?;
+        let last = found.end.seq;
+        let reading = || JournalError::store("read", path, last);
+        let identity = layout::identity(&connection).map_err(reading())?;
+        Ok(Some(Inspected { last, identity, facts: layout::facts(&connection).map_err(reading())? }))
+    }
+
     fn open_as(path: &Path, on_loss: OnLoss) -> Result<(Journal, Opened), JournalError> {
         let lock = Lock::take(path)?;
         let head_path = beside(path, ".head");
@@ -297,6 +314,17 @@ impl Journal {
     }
 }
 
+/// A journal that was not opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Inspected {
+    /// The number of the last entry, 0 if there is none.
+    pub last: u64,
+    /// Nothing in a layout that does not say it.
+    pub identity: Option<Identity>,
+    /// The number of the format in which its facts are written.
+    pub facts: u32,
+}
+
 /// What to do when something is missing that was there once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OnLoss {
@@ -367,6 +395,19 @@ pub(crate) fn tail(connection: &Connection, found: &Examined, said: Option<Link>
 
 /// Makes a new journal if there is none, and none is known to have been.
 fn make_if_absent(path: &Path, said: Option<Said>, on_loss: OnLoss) -> Result<bool, JournalError> {
+    if !is_absent(path, said, on_loss)? {
+        return Ok(false);
+    }
+    let log = beside(path, "-wal");
+    if fs::metadata(&log).is_ok_and(|found| found.len() > 0) {
+        put_aside(&log)?;
+    }
+    layout::create(path)?;
+    Ok(true)
+}
+
+/// Whether there is none, and none is known to have been unless that is accepted.
+fn is_absent(path: &Path, said: Option<Said>, on_loss: OnLoss) -> Result<bool, JournalError> {
     let damaged = |what: String| JournalError::Damaged { path: path.to_path_buf(), last_good: 0, what };
     match layout::kind(path)? {
         Kind::Journal => return Ok(false),
@@ -381,16 +422,13 @@ fn make_if_absent(path: &Path, said: Option<Said>, on_loss: OnLoss) -> Result<bo
     }
     let log = beside(path, "-wal");
     match fs::metadata(&log) {
-        Ok(found) if found.len() > 0 && on_loss == OnLoss::GoOn => put_aside(&log)?,
-        Ok(found) if found.len() > 0 => {
+        Ok(found) if found.len() > 0 && on_loss == OnLoss::Refuse => {
             let what = "there is nothing in it, but a log beside it".into();
-            return Err(JournalError::Lost { path: path.to_path_buf(), what });
+            Err(JournalError::Lost { path: path.to_path_buf(), what })
         }
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(JournalError::io("read", &log)(error)),
-        _ => {}
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(JournalError::io("read", &log)(error)),
+        _ => Ok(true),
     }
-    layout::create(path)?;
-    Ok(true)
 }
 
 pub(crate) fn connect(path: &Path) -> Result<Connection, JournalError> {
