@@ -35,6 +35,8 @@ pub struct Reservation {
     pub placement: Placement,
     /// When those that hold something of it are expected to have ended; nothing if one of them cannot say.
     pub at: Option<Time>,
+    /// Whether that is foreseen of each of them, and not merely guessed from other jobs.
+    pub is_foreseen: bool,
     /// Those that must end first.
     pub after: Vec<ClaimId>,
 }

@@ -3,8 +3,8 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use cluster::{Span, Time};
-use plan::{Budgets, Changed, Plan, Rhythm, Safeguards, Snapshot, check, check_everything};
+use cluster::Time;
+use plan::{Budgets, Changed, Plan, Snapshot, check, check_everything};
 
 use crate::Engine;
 use crate::event::{Event, Trouble};
@@ -42,7 +42,7 @@ impl Engine {
             if faults.is_empty() { Ok(plan) } else { Err(Trouble::Faulty(faults)) }
         };
         let plan = sound(plan)?;
-        let rules = rules(self.state.safeguards(), self.policy.rhythm());
+        let rules = Rules::new(self.state.safeguards(), self.policy.rhythm());
         if rules.safeguards.is_none() {
             return Ok(plan);
         }
@@ -52,7 +52,7 @@ impl Engine {
 
     /// Between rounds, starts what need not wait for the next one.
     pub(crate) fn start_at_once(&mut self, now: Time, events: &mut Vec<Event>) {
-        let rules = rules(self.state.safeguards(), self.policy.rhythm());
+        let rules = Rules::new(self.state.safeguards(), self.policy.rhythm());
         let budgets = budgets(self.state.books());
         let knows = !self.policy.knows().is_empty();
         let snapshot = Snapshot {
@@ -85,12 +85,4 @@ fn panicked(panic: Box<dyn Any + Send>) -> Trouble {
 fn seen<'a>(state: &'a State, now: Time, acquainted: bool, budgets: &'a Budgets) -> Snapshot<'a> {
     let changed = if acquainted { Changed::Only(state.changed()) } else { Changed::Everything };
     Snapshot { now, books: state.books(), changed, budgets, truths: None }
-}
-
-fn rules(safeguards: Safeguards, rhythm: Rhythm) -> Rules {
-    let round = match rhythm {
-        Rhythm::OnChange => Span::ZERO,
-        Rhythm::EveryRound(round) => round,
-    };
-    Rules { safeguards, round }
 }

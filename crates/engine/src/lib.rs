@@ -18,13 +18,13 @@ mod tenants;
 use std::sync::Arc;
 
 use cluster::{ClaimId, Cluster, QueueTree, Span, Time};
-use perf::{Search, Truth};
+use perf::{Fits, Search, Truth};
 use plan::{FailureCause, Outcome, Policy, Safeguards};
 
 pub use after::Reservation;
 pub use command::Command;
 pub use event::{Event, Record, Trouble};
-pub use request::{Input, Refusal, Request};
+pub use request::{Input, Refusal, Request, pinned_beyond_guarantee};
 pub use safeguards::reservations;
 pub use state::State;
 pub use tenants::{budgets, guarantees};
@@ -35,6 +35,7 @@ pub struct Engine {
     state: State,
     policy: Box<dyn Policy>,
     settings: Settings,
+    fits: Fits,
     /// Whether the policy has seen the present state before, so that only changes need be shown.
     acquainted: bool,
     truths: Vec<Arc<Truth>>,
@@ -105,7 +106,7 @@ impl Engine {
 
     /// Continues a history whose journal was replayed into `state`.
     pub fn resume(state: State, policy: Box<dyn Policy>, settings: Settings) -> Engine {
-        Engine { state, policy, settings, acquainted: false, truths: Vec::new() }
+        Engine { state, policy, settings, fits: Fits::new(settings.search), acquainted: false, truths: Vec::new() }
     }
 
     /// Tells a policy that declares itself an oracle what is really the case, by claim. Others never see it.
@@ -187,28 +188,11 @@ impl Engine {
         self.end_rests(now, &mut answer.events);
         if self.is_due(now) {
             self.decide(now, &mut answer.events);
-        } else if self.state.safeguards().at_once && self.may_let_start(&answer.events) {
+        } else if self.state.safeguards().at_once && self.state.may_let_start(now) {
             self.start_at_once(now, &mut answer.events);
         }
         self.issue(now, &mut answer.events);
         answer
-    }
-
-    /// Whether something happened by which a claim could start that could not before. A look at all who wait costs more
-    /// than taking on a job, and most of what is reported changes nothing for them.
-    fn may_let_start(&self, events: &[Event]) -> bool {
-        let concerns = |event: &Event| match event {
-            Event::ClaimSubmitted { claim, .. } => self.state.books().claim(*claim).is_waiting(),
-            Event::ClaimRefused { .. }
-            | Event::ClaimHeld { .. }
-            | Event::RunProgressed { .. }
-            | Event::RunTimed { .. }
-            | Event::Refitted { .. }
-            | Event::RunStarted { .. }
-            | Event::Issued(_) => false,
-            _ => true,
-        };
-        self.state.has_news() && events.iter().any(concerns)
     }
 
     /// When to call again even if nothing happens until then.
@@ -236,7 +220,7 @@ impl Engine {
     fn learn(&mut self, now: Time, reported: &[ClaimId], events: &mut Vec<Event>) {
         while let Some((claim, kind)) = self.state.next_fit() {
             let learned = &self.state.books().claim(claim).learned;
-            let step = learned.refit(kind, self.settings.search).expect("what was reported was seen");
+            let step = self.fits.refit(learned, kind).expect("what was reported was seen");
             self.record(now, Event::Refitted { claim, kind, step }, events);
         }
         for &id in reported {

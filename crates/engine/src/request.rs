@@ -8,8 +8,8 @@ use perf::Speed;
 use plan::{Availability, Claim, Obstruction, Outcome, Phase, feasible};
 use serde::{Deserialize, Serialize};
 
-use crate::Engine;
 use crate::event::Event;
+use crate::{Engine, State};
 
 /// What comes in from outside: somebody's wish, or a world's report of a fact.
 #[derive(Debug, Clone)]
@@ -193,26 +193,26 @@ impl Engine {
         if let Some(&after) = spec.after.iter().find(hopeless) {
             return Some(Refusal::DependencyNeverFinishes(after));
         }
-        feasible(books, spec, speed).err().map(Refusal::Impossible).or_else(|| self.pinned_beyond_guarantee(spec))
+        let pinned = || pinned_beyond_guarantee(&self.state, &books.queues, spec);
+        feasible(books, spec, speed).err().map(Refusal::Impossible).or_else(pinned)
     }
+}
 
-    /// What may never be stopped may not borrow. The root has what those below it are not guaranteed; all of it, if there
-    /// are none.
-    fn pinned_beyond_guarantee(&self, spec: &JobSpec) -> Option<Refusal> {
-        let books = self.state.books();
-        if !self.state.safeguards().guarantees || !spec.pinned || books.queues.len() == 1 {
-            return None;
-        }
-        let needed = spec.min_gpus();
-        books.queues.ancestry(spec.queue).find_map(|id| {
-            let queue = books.queues.queue(id);
-            let has = if id == QueueId::ROOT { Gpus::whole(books.cluster.gpus()) } else { queue.guarantee };
-            let below: Gpus = books.queues.children(id).map(|(_, child)| child.guarantee).sum();
-            let guaranteed = if id == spec.queue { has.saturating_sub(below) } else { has };
-            let queue = queue.name.to_string();
-            (needed > guaranteed).then_some(Refusal::PinnedBeyondGuarantee { queue, needed, guaranteed })
-        })
+/// What may never be stopped may not borrow: why such a job could never start with these queues. The root has what those
+/// below it are not guaranteed; all of it, if there are none.
+pub fn pinned_beyond_guarantee(state: &State, queues: &QueueTree, spec: &JobSpec) -> Option<Refusal> {
+    if !state.safeguards().guarantees || !spec.pinned || queues.len() == 1 {
+        return None;
     }
+    let needed = spec.min_gpus();
+    queues.ancestry(spec.queue).find_map(|id| {
+        let queue = queues.queue(id);
+        let has = if id == QueueId::ROOT { Gpus::whole(state.books().cluster.gpus()) } else { queue.guarantee };
+        let below: Gpus = queues.children(id).map(|(_, child)| child.guarantee).sum();
+        let guaranteed = if id == spec.queue { has.saturating_sub(below) } else { has };
+        let queue = queue.name.to_string();
+        (needed > guaranteed).then_some(Refusal::PinnedBeyondGuarantee { queue, needed, guaranteed })
+    })
 }
 
 impl fmt::Display for Refusal {

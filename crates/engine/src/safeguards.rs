@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use cluster::{ClaimId, Gpus, QueueId, Span, Time};
-use plan::{Claim, ClassId, Note, Obstacle, Plan, Reason, Safeguards, Snapshot, Turns};
+use plan::{Claim, ClassId, Note, Obstacle, Plan, Reason, Rhythm, Safeguards, Snapshot, Turns};
 
 use crate::after::{After, Concession, Reservation, fewest, left_over};
 
@@ -33,9 +33,9 @@ pub(crate) fn amend(snapshot: &Snapshot<'_>, plan: Plan, rules: Rules) -> Plan {
     let mut wake_at = plan.wake_at;
     if let Some(patience) = rules.patience() {
         keep_reserved_starts(&mut after, patience);
-        reserve(&mut after, patience);
+        reserve(&mut after, patience, Others::Concede);
         let next = after.waiting().into_iter().filter(|claim| is_gang(claim));
-        let next = next.map(|claim| claim.progress.waiting_since + patience).filter(|&at| at > snapshot.now).min();
+        let next = next.map(|claim| claim.waits_since() + patience).filter(|&at| at > snapshot.now).min();
         wake_at = [wake_at, next].into_iter().flatten().min();
     }
     if minimum_first {
@@ -49,7 +49,7 @@ pub(crate) fn amend(snapshot: &Snapshot<'_>, plan: Plan, rules: Rules) -> Plan {
 pub(crate) fn starts(snapshot: &Snapshot<'_>, turns: &Turns, rules: Rules) -> Plan {
     let mut after = After::new(snapshot, &Plan::default());
     if let Some(patience) = rules.patience() {
-        reserve(&mut after, patience);
+        reserve(&mut after, patience, Others::StayAsTheyAre);
     }
     let short = rules.safeguards.guarantees && somebody_is_short(&after);
     let mut starts = BTreeSet::new();
@@ -85,14 +85,23 @@ pub(crate) fn starts(snapshot: &Snapshot<'_>, turns: &Turns, rules: Rules) -> Pl
     Plan { changes, notes, ..Plan::default() }
 }
 
-/// What is reserved at present, if claims get reservations after so long.
-pub fn reservations(snapshot: &Snapshot<'_>, patience: Span) -> Vec<Reservation> {
+/// What is reserved at present under these rules, around a policy that is asked so often.
+pub fn reservations(snapshot: &Snapshot<'_>, safeguards: Safeguards, rhythm: Rhythm) -> Vec<Reservation> {
+    let Some(patience) = Rules::new(safeguards, rhythm).patience() else { return Vec::new() };
     let mut after = After::new(snapshot, &Plan::default());
-    reserve(&mut after, patience);
+    reserve(&mut after, patience, Others::Concede);
     after.reserved
 }
 
 impl Rules {
+    pub(crate) fn new(safeguards: Safeguards, rhythm: Rhythm) -> Rules {
+        let round = match rhythm {
+            Rhythm::OnChange => Span::ZERO,
+            Rhythm::EveryRound(round) => round,
+        };
+        Rules { safeguards, round }
+    }
+
     /// How long a claim waits before devices are reserved for it.
     pub(crate) fn patience(&self) -> Option<Span> {
         self.safeguards.reserve_after.map(|after| after.max(self.round * 10))
@@ -320,17 +329,25 @@ fn is_in_its_time(claim: &Claim, now: Time, patience: Span) -> bool {
     claim.note.reason == Reason::Reserved && claim.target.is_some() && began.is_none_or(|began| now < began + patience)
 }
 
+/// Whether others shrink at once for a claim that has waited too long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Others {
+    Concede,
+    /// They do so in the next round: until then what they would give is reserved as well, and nobody else may have it.
+    StayAsTheyAre,
+}
+
 /// Gives devices to those who have waited too long for several of them, or reserves some.
-fn reserve(after: &mut After<'_>, patience: Span) {
+fn reserve(after: &mut After<'_>, patience: Span, others: Others) {
     let now = after.snapshot.now;
     let mut waiting = after.waiting();
-    waiting.retain(|claim| is_gang(claim) && claim.holds().is_none() && now >= claim.progress.waiting_since + patience);
-    waiting.sort_by_key(|claim| (Reverse(claim.priority), claim.progress.waiting_since, claim.id));
+    waiting.retain(|claim| is_gang(claim) && claim.holds().is_none() && now >= claim.waits_since() + patience);
+    waiting.sort_by_key(|claim| (Reverse(claim.priority), claim.waits_since(), claim.id));
     let short = somebody_is_short(after);
     for claim in waiting {
         let concessions = concessions_to(after, claim, patience);
         let may_have = |after: &After<'_>, claim: &Claim, gpus| after.admits(claim, gpus, short);
-        if let Some(lost) = after.make_room(claim, &concessions, |_, _| true, may_have) {
+        if let Some(lost) = after.make_room(claim, &concessions, |_, _| others == Others::Concede, may_have) {
             outranked(after, &lost, claim, None);
             settled(after, claim, Reason::Reserved, None);
             continue;
@@ -391,6 +408,7 @@ fn reservation(
             }
             !stays
         });
+        leaving.sort_by_key(|other| other.id);
         let at = leaving.iter().map(|other| end(other)).collect::<Option<Vec<Time>>>();
         let at = at.map(|ends| ends.into_iter().max().unwrap_or(after.snapshot.now));
         return Some(Reservation {
@@ -398,6 +416,7 @@ fn reservation(
             priority: claim.priority,
             placement: place.placement.clone(),
             at,
+            is_foreseen: leaving.iter().all(|other| after.snapshot.is_foreseen(other)),
             after: leaving.iter().map(|other| other.id).collect(),
         });
     }

@@ -33,6 +33,9 @@ pub(crate) struct Core {
     pub(crate) held: Room,
     /// Since when the policy should be asked; nothing if it need not be.
     due_since: Option<Time>,
+    /// When something last happened by which a claim could start that could not before, if no plan has come of it yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    opened_at: Option<Time>,
     /// When the policy asked to be woken.
     wake_at: Option<Time>,
     /// When the policy was last asked.
@@ -103,8 +106,14 @@ impl State {
     }
 
     /// Whether something has happened that a policy should be asked about.
-    pub(crate) fn has_news(&self) -> bool {
+    fn has_news(&self) -> bool {
         self.core().due_since.is_some()
+    }
+
+    /// Whether something has happened just now by which a claim could start that could not before. A look at all who wait
+    /// costs more than taking on a job, and most of what is reported changes nothing for them.
+    pub(crate) fn may_let_start(&self, now: Time) -> bool {
+        self.has_news() && self.core().opened_at == Some(now)
     }
 
     /// When a policy was last asked.
@@ -202,6 +211,7 @@ impl State {
             }
             event => self.core_mut().apply(now, event),
         }
+        self.core_mut().mark_opening(now, event);
     }
 
     /// Adds up anew what is occupied.
@@ -259,6 +269,7 @@ impl Core {
             held: books.room().clone(),
             books,
             due_since: None,
+            opened_at: None,
             wake_at: None,
             planned_at: None,
             wanted_nodes: None,
@@ -296,12 +307,12 @@ impl Core {
                 self.dismiss(now, *claim, Outcome::TimedOut);
             }
             Event::ClaimHeld { claim } => {
-                self.books.set_held(*claim, true);
+                self.books.set_held(now, *claim, true);
                 self.touch(*claim);
                 self.due(now);
             }
             Event::ClaimReleased { claim } => {
-                self.books.set_held(*claim, false);
+                self.books.set_held(now, *claim, false);
                 self.touch(*claim);
                 self.due(now);
             }
@@ -316,13 +327,13 @@ impl Core {
                 self.due(now);
             }
             Event::ClaimRests { claim, until } => {
-                self.books.set_rest(*claim, Some(*until));
+                self.books.set_rest(now, *claim, Some(*until));
                 self.rests.insert((*until, *claim));
                 self.touch(*claim);
             }
             Event::ClaimRested { claim } => {
                 self.rests.retain(|(_, resting)| resting != claim);
-                self.books.set_rest(*claim, None);
+                self.books.set_rest(now, *claim, None);
                 self.touch(*claim);
                 self.due(now);
             }
@@ -406,6 +417,22 @@ impl Core {
         }
     }
 
+    fn mark_opening(&mut self, now: Time, event: &Event) {
+        match event {
+            Event::Planned(_) | Event::StartedAtOnce(_) | Event::PlanRefused { .. } => self.opened_at = None,
+            Event::ClaimSubmitted { claim, .. } if !self.books.claim(*claim).is_waiting() => {}
+            Event::ClaimRefused { .. }
+            | Event::ClaimHeld { .. }
+            | Event::RunProgressed { .. }
+            | Event::RunTimed { .. }
+            | Event::Refitted { .. }
+            | Event::RunStarted { .. }
+            | Event::Forgotten { .. }
+            | Event::Issued(_) => {}
+            _ => self.opened_at = Some(now),
+        }
+    }
+
     fn due(&mut self, now: Time) {
         self.due_since.get_or_insert(now);
     }
@@ -451,7 +478,7 @@ impl Core {
     }
 
     fn dismiss(&mut self, now: Time, id: ClaimId, outcome: Outcome) {
-        self.books.dismiss(id, outcome);
+        self.books.dismiss(now, id, outcome);
         if self.books.claim(id).holds().is_none() {
             self.end(now, id, outcome);
         } else {

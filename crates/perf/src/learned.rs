@@ -1,6 +1,9 @@
 //! What a job has taught about itself: the step times of the shapes it visited, the model fitted to them, its gradient
 //! noise. Shapes it never visited are guesses of that model, and the truth about them may be another.
 
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
 use cluster::{GpuKind, Shape, Span};
 use serde::{Deserialize, Serialize};
 
@@ -29,7 +32,7 @@ pub struct Learned {
 pub struct KindModel {
     pub kind: GpuKind,
     /// In order of the first visit.
-    observations: Vec<Observation>,
+    pub(crate) observations: Vec<Observation>,
     /// Fitted to the observations; nothing until the first fit.
     step: Option<StepTime>,
 }
@@ -72,6 +75,10 @@ impl Default for Learned {
         Learned { noise: GradientNoise::UNKNOWN, kinds: Vec::new(), restart, resize, version: 0 }
     }
 }
+
+/// So many are kept of one kind: a job says itself with which batch it runs, and could say another each time. One that is
+/// moved every minute would have to get workers or a batch that it never had for 17 hours on end.
+const MOST_SEEN: usize = 1024;
 
 /// A repeated measurement that is off by more than this calls for a new fit.
 const NEWS: f64 = 0.05;
@@ -138,9 +145,11 @@ impl Learned {
             index
         });
         let seen = &mut self.kinds[index].observations;
-        let key = |seen: &Observation| (seen.nodes, seen.replicas, seen.local_batch);
-        let news = match seen.iter_mut().find(|seen| key(seen) == key(&steps)) {
+        let news = match seen.iter_mut().find(|seen| is_like(seen, &steps)) {
             None => {
+                if seen.len() >= MOST_SEEN {
+                    seen.remove(most_common(seen));
+                }
                 seen.push(steps);
                 true
             }
@@ -213,6 +222,32 @@ impl Learned {
     }
 }
 
+impl KindModel {
+    /// What was seen with as many workers and the same batch.
+    pub fn like(&self, steps: &Observation) -> Option<&Observation> {
+        self.observations.iter().find(|seen| is_like(seen, steps))
+    }
+
+    /// Whether it was ever seen with as many replicas on as many nodes, whatever the batch.
+    pub fn has_had(&self, nodes: u32, replicas: u32) -> bool {
+        self.observations.iter().any(|seen| (seen.nodes, seen.replicas) == (nodes, replicas))
+    }
+}
+
+fn is_like(one: &Observation, other: &Observation) -> bool {
+    let key = |seen: &Observation| (seen.nodes, seen.replicas, seen.local_batch);
+    key(one) == key(other)
+}
+
+/// The oldest of those with as many workers as the most others: with how many it ever ran is to be remembered.
+fn most_common(seen: &[Observation]) -> usize {
+    let workers = |seen: &Observation| (seen.nodes, seen.replicas);
+    let mut counts: BTreeMap<(u32, u32), usize> = BTreeMap::new();
+    seen.iter().for_each(|seen| *counts.entry(workers(seen)).or_default() += 1);
+    let place = |place: &usize| (counts[&workers(&seen[*place])], Reverse(*place));
+    (0..seen.len()).max_by_key(place).unwrap_or(0)
+}
+
 impl Price {
     fn add(&mut self, measured: Span) {
         let millis = |known: Span| (3 * known.as_millis() + measured.as_millis()) / 4;
@@ -259,6 +294,22 @@ mod tests {
         assert!(learned.take(Some(A), &report(1, 128, 0.2)), "twice as slow");
         assert!(learned.take(Some(A), &report(2, 64, 0.06)));
         assert_eq!((learned.most_replicas(A), learned.most_replicas(GpuKind(1))), (2, 0));
+    }
+
+    #[test]
+    fn a_job_that_names_another_batch_each_time_is_remembered_in_part_and_with_how_many_workers_it_ran() {
+        let mut learned = Learned::default();
+        learned.take(Some(A), &report(16, 32, 0.1));
+        learned.take(Some(A), &report(2, 64, 0.1));
+        for batch in 1..=3 * MOST_SEEN as u32 {
+            assert!(learned.take(Some(A), &report(1, batch, 0.1)), "it is news");
+        }
+        let seen = &learned.on(A).unwrap().observations;
+        assert_eq!(seen.len(), MOST_SEEN);
+        assert!(learned.most_replicas(A) == 16 && learned.on(A).unwrap().has_had(1, 2));
+        assert_eq!(seen.last().unwrap().local_batch, 3 * MOST_SEEN as u32);
+        let kept: Vec<u32> = seen[2..].iter().map(|seen| seen.local_batch).collect();
+        assert!(kept.is_sorted() && kept[0] as usize == 2 * MOST_SEEN + 3, "the newest: {}", kept[0]);
     }
 
     #[test]

@@ -180,21 +180,21 @@ impl Books {
     }
 
     /// Nobody wants it any more: it is to hold nothing, and to end so.
-    pub fn dismiss(&mut self, id: ClaimId, outcome: Outcome) {
-        self.keep_waiting(id, |claim| claim.leaves_as = Some(outcome));
+    pub fn dismiss(&mut self, now: Time, id: ClaimId, outcome: Outcome) {
+        self.keep_waiting(now, id, |claim| claim.leaves_as = Some(outcome));
     }
 
     /// Its user wants it to wait, or no longer.
-    pub fn set_held(&mut self, id: ClaimId, held: bool) {
-        self.keep_waiting(id, |claim| {
+    pub fn set_held(&mut self, now: Time, id: ClaimId, held: bool) {
+        self.keep_waiting(now, id, |claim| {
             claim.held = held;
             claim.note = if held { Note::plain(Reason::Held) } else { claim.waiting_note() };
         });
     }
 
     /// It is left alone until then, or no longer.
-    pub fn set_rest(&mut self, id: ClaimId, until: Option<Time>) {
-        self.keep_waiting(id, |claim| {
+    pub fn set_rest(&mut self, now: Time, id: ClaimId, until: Option<Time>) {
+        self.keep_waiting(now, id, |claim| {
             claim.rests_until = until;
             claim.note = if until.is_some() { Note::plain(Reason::Backoff) } else { claim.waiting_note() };
         });
@@ -211,7 +211,7 @@ impl Books {
 
     /// A change that may decide whether the claim is eligible. One that is not is to hold nothing, and nobody counts
     /// on it.
-    fn keep_waiting(&mut self, id: ClaimId, change: impl FnOnce(&mut Claim)) {
+    fn keep_waiting(&mut self, now: Time, id: ClaimId, change: impl FnOnce(&mut Claim)) {
         let before = self.claim(id).is_eligible();
         change(self.claims.claim_mut(id));
         match (before, self.claim(id).is_eligible()) {
@@ -219,7 +219,7 @@ impl Books {
                 self.allot(id, None);
                 self.count_demand(id, false);
             }
-            (false, true) => self.count_demand(id, true),
+            (false, true) => self.becomes_eligible(now, id),
             (true, true) | (false, false) => {}
         }
     }
@@ -299,7 +299,7 @@ impl Books {
         }
     }
 
-    /// The claim is over. Returns those that waited for it: now eligible if it finished and was the last, or never.
+    /// The claim is over. Returns those that still wait for it: now eligible if it finished and was the last, or never.
     pub fn end(&mut self, now: Time, id: ClaimId, outcome: Outcome) -> Vec<ClaimId> {
         self.allot(id, None);
         self.charge(now, id, None);
@@ -313,22 +313,29 @@ impl Books {
             let (executed, attained) = (claim.progress.executed(now), claim.progress.attained(now));
             self.history.record(&claim.spec.user, &claim.spec.name, executed, attained);
         }
-        let dependents = self.dependents.remove(&id).unwrap_or_default();
+        let mut dependents = self.dependents.remove(&id).unwrap_or_default();
+        // Who was cancelled meanwhile may be forgotten already.
+        dependents.retain(|&dependent| self.claims.get(dependent).is_some_and(Claim::is_live));
         if outcome == Outcome::Finished {
             for &dependent in &dependents {
-                self.unblock(dependent);
+                self.unblock(now, dependent);
             }
         }
         dependents
     }
 
-    fn unblock(&mut self, id: ClaimId) {
+    fn unblock(&mut self, now: Time, id: ClaimId) {
         let claim = self.claims.claim_mut(id);
         claim.blocked_by -= 1;
         claim.note = claim.waiting_note();
         if claim.is_eligible() {
-            self.count_demand(id, true);
+            self.becomes_eligible(now, id);
         }
+    }
+
+    fn becomes_eligible(&mut self, now: Time, id: ClaimId) {
+        self.claims.claim_mut(id).eligible_since = Some(now);
+        self.count_demand(id, true);
     }
 
     /// A further node, open; its number is the next one.

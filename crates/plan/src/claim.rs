@@ -136,6 +136,9 @@ pub struct Claim {
     pub held: bool,
     /// After a failure it is left alone until then.
     pub rests_until: Option<Time>,
+    /// When it was last released, unblocked or done with its rest; nothing if it was eligible from the beginning.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub eligible_since: Option<Time>,
     /// Higher goes first where a policy looks at it; what the spec says, until someone changes it.
     pub priority: i32,
     /// Its present run says that it can change its workers in place, and has not failed to.
@@ -345,6 +348,12 @@ impl Claim {
         self.target.is_none() && self.is_eligible()
     }
 
+    /// Since when it has held nothing although it could have: the time in which it was kept waiting by other jobs, by its
+    /// user or by its last failure does not count.
+    pub fn waits_since(&self) -> Time {
+        self.eligible_since.map_or(self.progress.waiting_since, |since| since.max(self.progress.waiting_since))
+    }
+
     /// Why it waits, as far as that does not depend on others' claims.
     pub(crate) fn waiting_note(&self) -> Note {
         match self.blocked_by {
@@ -397,6 +406,7 @@ impl Claims {
             leaves_as: None,
             held: false,
             rests_until: None,
+            eligible_since: None,
             priority: spec.priority,
             learned: Arc::default(),
             tuning: None,

@@ -44,8 +44,13 @@ impl History {
 
     /// The mean run time of finished jobs of the same user and name, else of the same user, else of all.
     pub fn expected(&self, user: &Name, name: &Name) -> Option<Span> {
-        let same_name = self.by_name.get(&(user.clone(), name.clone()));
-        same_name.or_else(|| self.by_user.get(user)).unwrap_or(&self.all).mean()
+        self.expected_of_name(user, name).or_else(|| self.by_user.get(user).unwrap_or(&self.all).mean())
+    }
+
+    /// The mean run time of finished jobs of the same user and name: of such jobs it can be foretold, of others only
+    /// guessed.
+    pub fn expected_of_name(&self, user: &Name, name: &Name) -> Option<Span> {
+        self.by_name.get(&(user.clone(), name.clone()))?.mean()
     }
 
     pub fn sizes(&self) -> &Sizes {
@@ -110,6 +115,8 @@ mod tests {
         assert_eq!(history.expected(&ann, &"bert".into()), Some(Span::from_secs(200)));
         assert_eq!(history.expected(&bob, &"bert".into()), Some(Span::from_secs(1000)), "the same user");
         assert_eq!(history.expected(&"eve".into(), &"x".into()), Some(Span::from_millis(466_666)), "everyone");
+        assert_eq!(history.expected_of_name(&ann, &"bert".into()), Some(Span::from_secs(200)));
+        assert_eq!(history.expected_of_name(&bob, &"bert".into()), None, "that is another's");
     }
 
     #[test]

@@ -92,6 +92,14 @@ impl<'a> Snapshot<'a> {
         Some(if left.is_zero() { Span::from_millis((executed.as_millis() / 10).max(1)) } else { left })
     }
 
+    /// Whether how long the claim will still hold devices is known from itself or from jobs of its name, not merely
+    /// guessed from other jobs.
+    pub fn is_foreseen(&self, claim: &Claim) -> bool {
+        let spec = &claim.spec;
+        let is_said = spec.iterations().is_some() || spec.expected.is_some();
+        is_said || self.books.history().expected_of_name(&spec.user, &spec.name).is_some()
+    }
+
     /// How long the claim will really still run where it is, or as it was asked for where it is fastest. Only oracles
     /// may ask.
     pub fn true_remaining(&self, claim: &Claim) -> Span {

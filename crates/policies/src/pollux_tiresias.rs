@@ -26,7 +26,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cluster::{ClaimId, GpuTime, Gpus, Span};
-use plan::{Allotment, Claim, Note, Plan, Policy, Reason, Rhythm, Snapshot};
+use plan::{Allotment, Claim, Note, Plan, Policy, Reason, Rhythm, Snapshot, Turns};
 
 use crate::blocks::draft::Draft;
 use crate::blocks::grant::asked;
@@ -70,6 +70,14 @@ impl Policy for PolluxTiresias {
         round::conclude(draft, self.round, &obstacles)
     }
 
+    /// The walk passes over whoever does not fit.
+    fn turns(&mut self, snapshot: &Snapshot<'_>) -> Turns {
+        let mut line = self.queues(snapshot);
+        line.sort_unstable();
+        let waiting = line.into_iter().map(|(_, id)| id).filter(|&id| snapshot.claim(id).target.is_none());
+        Turns { order: waiting.collect(), strict: false }
+    }
+
     fn rhythm(&self) -> Rhythm {
         Rhythm::EveryRound(self.round)
     }
@@ -83,18 +91,27 @@ impl PolluxTiresias {
     /// Everyone who wants GPUs: the first queue, then the second. Whoever sinks now is remembered.
     fn line_up<'a>(&self, draft: &mut Draft<'a>) -> Vec<&'a Claim> {
         let snapshot = draft.snapshot;
-        let mut line: Vec<(Option<i64>, ClaimId)> = Vec::new();
-        for claim in snapshot.eligible().filter(|claim| claim.spec.uses_gpus()) {
-            let mut sank = snapshot.books.memory().of(claim.id).map(|memory| memory[0]);
-            if sank.is_none() && claim.attained(snapshot.now) >= self.threshold {
-                let now = snapshot.now.as_millis() as i64;
-                draft.remember(claim.id, vec![now]);
-                sank = Some(now);
+        let mut line = self.queues(&snapshot);
+        for (sank, id) in &line {
+            if let Some(sank) = *sank
+                && snapshot.books.memory().of(*id).is_none()
+            {
+                draft.remember(*id, vec![sank]);
             }
-            line.push((sank, claim.id));
         }
         line.sort_unstable();
         line.into_iter().map(|(_, id)| snapshot.claim(id)).collect()
+    }
+
+    /// In order of submission, since when each is in the second queue; nothing if it is in the first.
+    fn queues(&self, snapshot: &Snapshot<'_>) -> Vec<(Option<i64>, ClaimId)> {
+        let now = snapshot.now.as_millis() as i64;
+        let sank = |claim: &Claim| {
+            let sinks = || (claim.attained(snapshot.now) >= self.threshold).then_some(now);
+            snapshot.books.memory().of(claim.id).map(|memory| memory[0]).or_else(sinks)
+        };
+        let claims = snapshot.eligible().filter(|claim| claim.spec.uses_gpus());
+        claims.map(|claim| (sank(claim), claim.id)).collect()
     }
 }
 
@@ -178,6 +195,15 @@ mod tests {
         scenario(57_599).check(&mut *policy(), "a: n0:0-3 n1:0-3");
         scenario(57_600).check(&mut *policy(), "b: n0:0-3\nc: n1:0");
         assert_eq!(scenario(57_600).ask(&mut *policy()).memory, [(ClaimId(0), vec![7_260_000])]);
+    }
+
+    #[test]
+    fn between_rounds_the_first_queue_goes_before_the_second() {
+        let scenario =
+            Scenario::new("1x4").at("7260s").job("old attained 57600").job("new").job("runs 2 gpus runs n0:0-1");
+        let turns = policy().turns(&scenario.snapshot(None));
+        assert_eq!(turns.order, [scenario.id("new"), scenario.id("old")]);
+        assert!(!turns.strict);
     }
 
     #[test]

@@ -404,6 +404,39 @@ fn play_forgetting(setup: &Setup, config: &PolicyConfig) -> (Vec<Record>, u64) {
     (journal, forgotten)
 }
 
+fn forgetting_changes_nothing(seed: u64, jobs: u64) {
+    let setup = resizable_setup(seed, jobs);
+    for config in table() {
+        let (_, journal) = play(&setup, &config);
+        let (again, forgotten) = play_forgetting(&setup, &config);
+        assert!(forgotten > 0, "{}: there was something to forget", config.label());
+        assert_eq!(again, journal, "{} decides the same", config.label());
+    }
+}
+
+fn safeguards_hold(seed: u64, jobs: u64) {
+    for setup in [guarded(setup(seed, jobs)), guarded(resizable_setup(seed, jobs))] {
+        for config in table() {
+            let examined = Examined { policy: config.build().unwrap(), config: config.clone() };
+            let (state, journal) = play_with(&setup, &config, Box::new(examined));
+            let mut devices = Devices::default();
+            journal.iter().for_each(|record| devices.observe(&record.event));
+            assert_eq!(state.books().claims().live_count(), 0, "{}: every job ends", config.label());
+            assert_eq!(State::replay(&journal), state, "{}: a replay gives the same state", config.label());
+        }
+    }
+}
+
+fn a_kill_changes_no_guarded_end(seed: u64, jobs: u64, cut: u16) {
+    let setup = guarded(resizable_setup(seed, jobs));
+    for config in table() {
+        let (state, journal) = play(&setup, &config);
+        let cut = 3 + usize::from(cut) % (journal.len() - 3);
+        let (survived, _) = play_with_death(&setup, &config, cut);
+        assert_eq!(ends(&survived), ends(&state), "{} killed after {} facts", config.label(), cut);
+    }
+}
+
 fn cases() -> u32 {
     let asked = std::env::var("MOIRA_PROPERTY_CASES").ok();
     asked.map_or(12, |cases| cases.parse().expect("MOIRA_PROPERTY_CASES is a number"))
@@ -466,38 +499,17 @@ proptest! {
 
     #[test]
     fn forgetting_what_has_ended_changes_no_decision(seed in any::<u64>(), jobs in 5_u64..30) {
-        let setup = resizable_setup(seed, jobs);
-        for config in table() {
-            let (_, journal) = play(&setup, &config);
-            let (again, forgotten) = play_forgetting(&setup, &config);
-            prop_assert!(forgotten > 0, "{}: there was something to forget", config.label());
-            prop_assert_eq!(&again, &journal, "{} decides the same", config.label());
-        }
+        forgetting_changes_nothing(seed, jobs);
     }
 
     #[test]
     fn with_safeguards_jobs_end_and_never_have_what_is_anothers(seed in any::<u64>(), jobs in 5_u64..40) {
-        for setup in [guarded(setup(seed, jobs)), guarded(resizable_setup(seed, jobs))] {
-            for config in table() {
-                let examined = Examined { policy: config.build().unwrap(), config: config.clone() };
-                let (state, journal) = play_with(&setup, &config, Box::new(examined));
-                let mut devices = Devices::default();
-                journal.iter().for_each(|record| devices.observe(&record.event));
-                prop_assert_eq!(state.books().claims().live_count(), 0, "{}: every job ends", config.label());
-                prop_assert_eq!(&State::replay(&journal), &state, "{}: a replay gives the same state", config.label());
-            }
-        }
+        safeguards_hold(seed, jobs);
     }
 
     #[test]
     fn with_safeguards_an_engine_killed_at_any_fact_continues_to_the_same_end(seed in any::<u64>(), jobs in 5_u64..20, cut in any::<u16>()) {
-        let setup = guarded(resizable_setup(seed, jobs));
-        for config in table() {
-            let (state, journal) = play(&setup, &config);
-            let cut = 3 + usize::from(cut) % (journal.len() - 3);
-            let (survived, _) = play_with_death(&setup, &config, cut);
-            prop_assert_eq!(ends(&survived), ends(&state), "{} killed after {} facts", config.label(), cut);
-        }
+        a_kill_changes_no_guarded_end(seed, jobs, cut);
     }
 
     #[test]
@@ -573,4 +585,22 @@ fn remove(value: &mut serde_json::Value, field: &str) -> usize {
         serde_json::Value::Array(values) => values.iter_mut().map(|value| remove(value, field)).sum(),
         _ => 0,
     }
+}
+
+/// Found by the long hunts: a job is cancelled while it waits for another, and forgotten before the other ends.
+#[test]
+fn a_job_that_was_forgotten_is_not_missed_when_what_it_waited_for_ends() {
+    forgetting_changes_nothing(14_104_640_523_262_512_111, 11);
+}
+
+/// Found by the long hunts: what an elastic job gives to a gang in the next round is not free before.
+#[test]
+fn nobody_starts_at_once_on_what_a_job_has_yet_to_give() {
+    safeguards_hold(2_358_652_555_553_963_394, 28);
+}
+
+/// Found by the long hunts: a job was submitted, and the kill came before it could start at once.
+#[test]
+fn a_job_that_was_to_start_at_once_does_so_after_a_kill() {
+    a_kill_changes_no_guarded_end(11_302_532_034_648_150_594, 19, 57_801);
 }

@@ -332,6 +332,92 @@ fn a_gang_gets_devices_reserved_after_it_has_waited() {
 }
 
 #[test]
+fn with_long_rounds_a_reservation_takes_ten_of_them() {
+    let history = History::on("1x2", "reservations=1m").job(0, plain(rigid(1)), 5000).job(1, rigid(2), 100).job(
+        300,
+        plain(rigid(1)),
+        100,
+    );
+    let history = history.job(730, plain(rigid(1)), 100);
+    let told = history.under("las:round=60s");
+    assert_eq!(told.given(370), [1, 0, 1], "a minute of waiting is over, ten rounds are not");
+    assert_eq!(told.given(800), [1, 0, 0, 0], "now they are");
+}
+
+/// Every policy that decides without knowing what only a simulator does, as it is by default, and its round.
+fn live_policies() -> impl Iterator<Item = (&'static str, u64)> {
+    let policies =
+        policies::POLICIES.iter().map(|entry| (entry.name, PolicyConfig::named(entry.name).build().unwrap()));
+    policies.filter(|(_, policy)| policy.knows().is_empty()).map(|(name, policy)| match policy.rhythm() {
+        plan::Rhythm::OnChange => (name, 0),
+        plan::Rhythm::EveryRound(round) => (name, round.as_millis() / 1000),
+    })
+}
+
+#[test]
+fn under_every_live_policy_a_waiting_job_gets_its_minimum_within_a_round() {
+    for (policy, round) in live_policies() {
+        let history =
+            History::on("1x2", "minimum-first").job(0, elastic(1, 2), 9000).job(2 * round + 5, elastic(1, 2), 9000);
+        assert_eq!(history.under(policy).given(3 * round + 60), [1, 1], "{policy}");
+    }
+}
+
+#[test]
+fn under_every_live_policy_a_queue_gets_its_guarantee_back_within_a_round() {
+    for (policy, round) in live_policies() {
+        let told = History::on("1x4", "guarantees")
+            .queues(&[("a", 2.0), ("b", 2.0)])
+            .job(0, in_queue(1, with_checkpoints(4)), 9000)
+            .job(2 * round + 5, in_queue(2, rigid(1)), 9000)
+            .under(policy);
+        assert_eq!(told.given(2 * round + 4), [4], "{policy}");
+        assert_eq!(told.given(3 * round + 60), [0, 1], "{policy}");
+    }
+}
+
+#[test]
+fn under_every_live_policy_a_gang_starts_after_a_bounded_wait() {
+    for (policy, round) in live_policies() {
+        let patience = (10 * round).max(300);
+        let mut history = History::on("1x2", "reservations=5m,at-once").job(10, rigid(2), 300);
+        for index in 0..patience / 50 + 40 {
+            history = history.job(50 * index, plain(rigid(1)), 100);
+        }
+        history.jobs.sort_by_key(|job| job.submitted);
+        let start = history.under(policy).launched(1).unwrap_or(u64::MAX);
+        let latest = 10 + patience + 100 + round + 30;
+        assert!(start <= latest * 1000, "{policy}: started after {start} ms, not {latest} s");
+    }
+}
+
+#[test]
+fn under_every_live_policy_a_job_of_fixed_size_starts_at_once() {
+    for (policy, round) in live_policies() {
+        let at = 2 * round + 7;
+        let told = History::on("1x2", "at-once").job(at, rigid(1), 100).under(policy);
+        assert_eq!(told.launched(0), Some(at * 1000), "{policy}");
+    }
+}
+
+#[test]
+fn the_time_in_which_a_gang_waited_for_other_jobs_does_not_count() {
+    let gang = JobDraft { after: vec![ClaimId(1)], ..rigid(2) };
+    let history = History::on("1x2", "reservations=1m")
+        .job(0, plain(rigid(1)), 2000)
+        .job(0, plain(rigid(1)), 120)
+        .job(1, gang, 100)
+        .job(140, plain(rigid(1)), 100)
+        .job(270, plain(rigid(1)), 100);
+    // Ten rounds are over within the minute.
+    for policy in [DEFAULT, "tiresias", "las:round=5s"] {
+        let told = history.under(policy);
+        assert_eq!(told.given(150), [1, 0, 0, 1], "{policy}: it has not waited for a minute for devices");
+        assert_eq!(told.given(280), [1, 0, 0, 0, 0], "{policy}: now it has");
+    }
+}
+
+#[test]
 fn a_reservation_does_not_hold_up_who_counts_more() {
     let history = |priority| {
         let high = JobDraft { priority, ..plain(rigid(1)) };
