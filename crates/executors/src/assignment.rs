@@ -51,6 +51,9 @@ pub(crate) struct Assignment {
     /// Of the secret by which the run reports over the network, in hexadecimal. Runs of earlier versions have none.
     #[serde(default)]
     pub(crate) report_sha256: Option<String>,
+    /// Whether its supervisor starts shells. Those of earlier versions do not.
+    #[serde(default)]
+    pub(crate) has_shells: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

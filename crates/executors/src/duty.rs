@@ -14,10 +14,12 @@ const PERIOD_SECONDS: f64 = 0.1;
 /// How often it is looked at who belongs to the worker.
 const CENSUS: Duration = Duration::from_millis(100);
 
-/// The allowance of one worker and of all processes below it.
+/// The allowance of one worker and of all processes below it, which those beside it may share.
 #[derive(Debug)]
 pub(crate) struct Allowance {
-    leader: Identity,
+    /// None once it has ended.
+    leader: Option<Identity>,
+    guests: Vec<Identity>,
     cores: f64,
     ticks_per_second: f64,
     members: Vec<Identity>,
@@ -31,7 +33,8 @@ pub(crate) struct Allowance {
 impl Allowance {
     pub(crate) fn new(leader: Identity, cores: f64, now: Instant) -> Allowance {
         Allowance {
-            leader,
+            leader: Some(leader),
+            guests: Vec::new(),
             cores,
             ticks_per_second: rustix::param::clock_ticks_per_second() as f64,
             members: Vec::new(),
@@ -68,16 +71,34 @@ impl Allowance {
         self.cores = cores;
     }
 
+    /// From now on these and all below them share it, and no others.
+    pub(crate) fn share_with(&mut self, guests: Vec<Identity>) {
+        if self.guests == guests {
+            return;
+        }
+        // Nobody would let those go on who are left of one that has gone.
+        self.lift();
+        self.guests = guests;
+        self.counted_at = None;
+    }
+
+    pub(crate) fn leader_has_ended(&mut self) {
+        self.leader = None;
+        self.counted_at = None;
+    }
+
     /// Lets the worker go on, whatever it has used.
     pub(crate) fn lift(&mut self) {
         if std::mem::take(&mut self.is_stopped) {
-            self.signal(Signal::CONT);
+            // Parents last: a shell at a terminal would find that its command was stopped, and take the terminal back.
+            self.members.iter().rev().for_each(|&member| signal(member, Signal::CONT));
         }
     }
 
     fn take_census(&mut self, now: Instant) {
-        let family = below(self.leader.pid).into_iter().map(|process| process.identity);
-        let newcomers: Vec<Identity> = std::iter::once(self.leader).chain(family).collect();
+        let family = |leader: Identity| below(leader.pid).into_iter().map(|process| process.identity);
+        let newcomers: Vec<Identity> =
+            self.leader.iter().chain(&self.guests).flat_map(|&it| std::iter::once(it).chain(family(it))).collect();
         if self.is_stopped {
             for process in newcomers.iter().filter(|process| !self.members.contains(process)) {
                 signal(*process, Signal::STOP);
@@ -100,5 +121,45 @@ impl Allowance {
 fn signal(process: Identity, what: Signal) {
     if let Err(error) = process.signal(what) {
         tracing::debug!(pid = process.pid, %error, "cannot duty-cycle a process");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Child, Command};
+
+    fn sleeper() -> (Child, Identity) {
+        let child = Command::new("sleep").arg("600").spawn().unwrap();
+        let identity = Identity::of(child.id() as i32).unwrap();
+        (child, identity)
+    }
+
+    /// A signal is on its way for a moment.
+    fn until_stopped(process: Identity, is_stopped: bool) {
+        while Process::read(process.pid).unwrap().is_stopped != is_stopped {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn whoever_shares_an_allowance_is_stopped_with_the_worker_and_goes_on_with_it() {
+        let ((mut worker, leader), (mut shell, guest)) = (sleeper(), sleeper());
+        let now = Instant::now();
+        let mut allowance = Allowance::new(leader, 1.0, now);
+        allowance.share_with(vec![guest]);
+        allowance.balance_seconds = -1.0;
+        allowance.tick(now);
+        until_stopped(leader, true);
+        until_stopped(guest, true);
+        allowance.share_with(Vec::new());
+        until_stopped(guest, false);
+        allowance.tick(now);
+        until_stopped(leader, true);
+        assert!(!Process::read(guest.pid).unwrap().is_stopped, "it shares nothing any more");
+        for child in [&mut worker, &mut shell] {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
     }
 }

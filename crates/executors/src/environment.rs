@@ -10,7 +10,7 @@ use crate::assignment::TOKEN_VARIABLE;
 use crate::machine::Machine;
 use crate::roster::FIRST_GANG;
 use crate::run_dir::RunDir;
-use crate::{Checkpoints, LaunchOrder, WorkerPlace};
+use crate::{Checkpoints, LaunchOrder, Program, WorkerPlace};
 
 type Variables = BTreeMap<String, String>;
 
@@ -53,7 +53,7 @@ impl Part {
 pub(crate) fn environment(order: &LaunchOrder, part: Part, around: Surroundings<'_>) -> Variables {
     let rank = part.rank;
     let place = &order.workers[rank];
-    let mut all = inherited(order, around.service);
+    let mut all = inherited(&order.program, around.service);
     all.insert("OMP_NUM_THREADS".into(), threads(place, around.machine).to_string());
     all.extend(order.program.env.clone());
     all.extend(torchrun(order, rank, around.port));
@@ -64,12 +64,13 @@ pub(crate) fn environment(order: &LaunchOrder, part: Part, around: Surroundings<
     all
 }
 
-fn inherited(order: &LaunchOrder, service: &Variables) -> Variables {
-    let names = if order.program.account.is_some() { &PASSED_ON_TO_OTHERS[..] } else { &PASSED_ON[..] };
+/// What a job has before it says anything itself.
+pub(crate) fn inherited(program: &Program, service: &Variables) -> Variables {
+    let names = if program.account.is_some() { &PASSED_ON_TO_OTHERS[..] } else { &PASSED_ON[..] };
     let passed_on = names.iter().filter_map(|&name| Some((name.to_string(), service.get(name)?.clone())));
     let mut all: Variables = passed_on.collect();
     all.entry("PATH".into()).or_insert_with(|| DEFAULT_PATH.into());
-    if let Some(account) = &order.program.account {
+    if let Some(account) = &program.account {
         all.insert("HOME".into(), account.home.display().to_string());
         all.insert("USER".into(), account.name.clone());
         all.insert("LOGNAME".into(), account.name.clone());
@@ -246,6 +247,7 @@ mod tests {
             job_name: "bert".into(),
             queue: "nlp".into(),
             input: None,
+            terminal: None,
         };
         LaunchOrder {
             run: Run { claim: ClaimId(7), attempt: 2 },

@@ -2,11 +2,12 @@
 //! with notice and grace, and nothing is left of them.
 
 mod resize;
+mod shells;
 mod terminate;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -18,22 +19,28 @@ use crate::assignment::{Assignment, WorkerAssignment};
 use crate::bell::{Bell, drain};
 use crate::cgroup::Group;
 use crate::duty::{self, Allowance};
+use crate::input::Typing;
 use crate::kill::Kin;
 use crate::logs::Pump;
 use crate::process::Identity;
 use crate::roster::{Member, Roster};
-use crate::run_dir::{RunDir, name_of};
+use crate::run_dir::{RunDir, StopNote, name_of};
 use crate::stopwatch::Stopwatch;
+use crate::terminal::Terminal;
 use crate::usage::Sampler;
 use crate::worker::{CANNOT_RUN, StartFailure};
-use crate::{Ending, Enforcement, ExecutorError, Exit, Input, news};
+use crate::{Ending, Enforcement, ExecutorError, Exit, Input, Window, news};
 use resize::{Resize, WishStamp};
-use terminate::Departure;
+use shells::Shells;
+use terminate::{Departure, HowToGo};
 
 /// How long workers have that must go because of another: it failed, or the work is done.
 const SIBLING_GRACE: Duration = Duration::from_secs(5);
 /// How long a run has if the supervisor itself is asked to go.
 const SHUTDOWN_GRACE: Span = Span::from_secs(10);
+/// How long it has if it is to stop, and cannot read how long it has: a run that does not stop is worse than one that stops
+/// early.
+const UNREAD_GRACE: Span = Span::from_secs(30);
 /// How often notes are looked for, should the signal have been lost.
 const LOOK_AROUND: Duration = Duration::from_secs(1);
 /// How often it is looked whether those have ended who were told to go.
@@ -72,6 +79,7 @@ struct Gang<'a> {
     roster: Roster,
     /// Whoever was started and is not put away: also those who join or leave.
     workers: Vec<Worker>,
+    shells: Shells,
     resize: Option<Resize>,
     /// The latest wish that was looked at.
     wish: Option<WishStamp>,
@@ -103,9 +111,16 @@ struct Worker {
     heard: Vec<u8>,
     log: Pump,
     allowance: Option<Allowance>,
+    how_to_go: HowToGo,
     /// Some of it were told to go, and the rest is to be.
     departure: Option<Departure>,
     has_ended: bool,
+}
+
+/// Where a worker writes to.
+struct Ends {
+    theirs: OwnedFd,
+    log: Pump,
 }
 
 /// How the run is brought to its end.
@@ -124,6 +139,7 @@ impl<'a> Gang<'a> {
             assignment,
             roster: Roster::at_launch(assignment),
             workers: Vec::new(),
+            shells: Shells::default(),
             resize: None,
             wish: None,
             exits: BTreeMap::new(),
@@ -170,13 +186,11 @@ impl<'a> Gang<'a> {
         group.make().map_err(|error| cannot("cannot make its control group", error))?;
         let (status, theirs) = io::pipe().map_err(|error| cannot("cannot make a pipe", error))?;
         rustix::io::ioctl_fionbio(&status, true).map_err(|error| cannot("cannot make a pipe", error.into()))?;
-        let (output, their_output) = io::pipe().map_err(|error| cannot("cannot make a pipe", error))?;
+        let Ends { theirs: their_output, log } = match self.assignment.order.program.terminal_of(member.member) {
+            Some(window) => self.terminal(member.member, window)?,
+            None => self.pipe(member.member)?,
+        };
         let their_errors = their_output.try_clone().map_err(|error| cannot("cannot make a pipe", error))?;
-        let log = Pump::start(output, self.dir.log(member.member))
-            .map_err(|error| StartFailure { code: CANNOT_RUN, reason: error.to_string() })?;
-        if member.member == 0 {
-            self.feed().map_err(|error| StartFailure { code: CANNOT_RUN, reason: error.to_string() })?;
-        }
         let (program, arguments) = self
             .assignment
             .supervisor
@@ -197,8 +211,48 @@ impl<'a> Gang<'a> {
         let cores = member.assignment.cores.filter(|_| self.assignment.enforcement == Enforcement::Duty);
         let allowance = cores.map(|cores| Allowance::new(identity, cores, Instant::now()));
         let member = member.member;
+        let has_terminal = self.assignment.order.program.terminal_of(member).is_some();
+        let how_to_go = if has_terminal { HowToGo::HangUp } else { HowToGo::Terminate };
         let (status, heard) = (Some(status), Vec::new());
-        Ok(Worker { member, identity, group, status, heard, log, allowance, departure: None, has_ended: false })
+        Ok(Worker {
+            member,
+            identity,
+            group,
+            status,
+            heard,
+            log,
+            allowance,
+            how_to_go,
+            departure: None,
+            has_ended: false,
+        })
+    }
+
+    /// A pipe for what a worker writes.
+    fn pipe(&self, member: u32) -> Result<Ends, StartFailure> {
+        let (output, theirs) = io::pipe().map_err(|error| StartFailure::new("cannot make a pipe", error))?;
+        let log = Pump::start(output, self.dir.log(member)).map_err(unready)?;
+        if member == 0 {
+            self.feed().map_err(unready)?;
+        }
+        Ok(Ends { theirs: theirs.into(), log })
+    }
+
+    /// A terminal for what it reads and writes: its log is what was to be seen there.
+    fn terminal(&self, member: u32, window: Window) -> Result<Ends, StartFailure> {
+        let opened = Terminal::open(window, self.assignment.account.as_ref()).and_then(|terminal| {
+            let keyboard = terminal.master.try_clone()?;
+            Ok((terminal, keyboard))
+        });
+        let (Terminal { master, slave }, keyboard) =
+            opened.map_err(|error| StartFailure::new("cannot make a terminal", error))?;
+        let log = Pump::start(master, self.dir.log(member)).map_err(unready)?;
+        if let Some(name) = &self.assignment.order.program.input {
+            // To type again what was typed to an earlier run would be to do again whatever it did.
+            let typing = if self.assignment.run.attempt > 1 { Typing::FromNow } else { Typing::FromStart };
+            Input::of(self.dir.data_dir(), name).type_at(keyboard, typing).map_err(unready)?;
+        }
+        Ok(Ends { theirs: slave, log })
     }
 
     /// Lets the first worker read what is sent to the job.
@@ -260,6 +314,7 @@ impl<'a> Gang<'a> {
         if self.winding.is_none() {
             self.workers.iter_mut().filter_map(|worker| worker.allowance.as_mut()).for_each(|it| it.tick(now));
         }
+        self.step_shells(now);
         if now >= self.sampler.due() {
             self.sample(now);
         }
@@ -341,11 +396,14 @@ impl<'a> Gang<'a> {
     fn reap(&mut self) -> Vec<(u32, Exit)> {
         let mut ended = Vec::new();
         while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
-            let Some(worker) = self.workers.iter_mut().find(|it| it.identity.pid == pid.as_raw_nonzero().get()) else {
+            let pid = pid.as_raw_nonzero().get();
+            let Some(worker) = self.workers.iter_mut().find(|it| it.identity.pid == pid) else {
+                self.shells.reap(pid, status);
                 continue;
             };
             worker.has_ended = true;
-            worker.allowance = None;
+            // Shells beside it may go on.
+            worker.allowance.iter_mut().for_each(Allowance::leader_has_ended);
             ended.push((worker.member, exit_of(status)));
         }
         ended
@@ -390,8 +448,10 @@ impl<'a> Gang<'a> {
 
     fn hear_stop(&mut self, bell: &Bell, now: Instant) {
         let note = self.dir.stop_note().unwrap_or_else(|error| {
-            tracing::warn!(%error, "cannot read the wish to stop");
-            None
+            if !self.ending.told_to_stop {
+                tracing::warn!(%error, "cannot read the wish to stop");
+            }
+            self.dir.has_stop_note().then_some(StopNote { grace: UNREAD_GRACE })
         });
         let graces = [note.map(|note| note.grace), bell.was_terminated().then_some(SHUTDOWN_GRACE)];
         if let Some(grace) = graces.into_iter().flatten().min() {
@@ -452,7 +512,7 @@ impl<'a> Gang<'a> {
             if kills {
                 signal(worker.identity.pid, Signal::KILL);
             } else if terminates {
-                worker.departure = terminate::tell_to_go(worker.identity);
+                worker.departure = terminate::tell_to_go(worker.identity, worker.how_to_go);
             } else if worker.departure.as_ref().is_some_and(|departure| departure.conclude(worker.identity)) {
                 worker.departure = None;
             }
@@ -492,8 +552,12 @@ impl<'a> Gang<'a> {
             tracing::warn!(run = %self.assignment.run, "some process cannot be killed yet");
         }
         reap();
+        self.end_shells();
         self.ending.ran = Some(self.since_start.elapsed());
-        self.workers.iter().for_each(|worker| worker.log.finish(LOG_PATIENCE));
+        for worker in &self.workers {
+            // Whoever still holds it is nobody of the run.
+            let _ = worker.log.finish(LOG_PATIENCE);
+        }
         groups.iter().for_each(Group::remove);
         self.ending.usage = self.sampler.sample(Instant::now());
         self.ending.exits = self.roster.members.iter().map(|it| self.exit_of_member(it.member)).collect();
@@ -523,6 +587,10 @@ fn signal(pid: i32, what: Signal) {
     if let Err(error) = sent {
         tracing::warn!(pid = pid.as_raw_nonzero().get(), %error, "cannot signal a worker");
     }
+}
+
+fn unready(error: ExecutorError) -> StartFailure {
+    StartFailure { code: CANNOT_RUN, reason: error.to_string() }
 }
 
 fn exit_of(status: WaitStatus) -> Exit {

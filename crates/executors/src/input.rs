@@ -2,10 +2,13 @@
 //! feeds it to the first worker through a named pipe, in a thread of its own, so that neither the service nor the
 //! supervisor ever waits for a job that does not read. A spool outlives both: after a restart of the service the rest is
 //! appended, and another run of the same job reads it from the beginning.
+//!
+//! What is typed at a terminal goes the same way, but only once: the next run of the job goes on behind it, and what a
+//! terminal has taken is overwritten in the spool, since it may be a password.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -15,10 +18,12 @@ use disk::As;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{CreateFlags, WatchFlags, add_watch, init};
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 
 use crate::ExecutorError;
 use crate::assignment::new_token;
 use crate::private::{PRIVATE_DIR, PRIVATE_FILE};
+use crate::terminal::{Window, set_window};
 
 /// More than this cannot be sent to one job.
 pub const MOST_INPUT: u64 = 64 << 20;
@@ -29,10 +34,15 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 const LOOK_AT_LEAST: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
 const CHUNK: usize = 64 << 10;
 
+/// Ctrl-D: by this character a terminal says that nothing follows.
+const END_OF_TYPING: &[u8] = &[4];
+
 /// The spool of one submission. Its name was drawn, so that no other job ever has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Input {
     dir: PathBuf,
+    /// Of one that is part of something else, the file in its directory with which that ends.
+    ends_with: Option<&'static str>,
 }
 
 /// Why input was not taken.
@@ -55,7 +65,12 @@ impl Input {
     }
 
     pub fn of(data_dir: &Path, name: &str) -> Input {
-        Input { dir: folder(data_dir).join(name) }
+        Input { dir: folder(data_dir).join(name), ends_with: None }
+    }
+
+    /// A spool that is part of something else, which makes the directory and ends when there is this file in it.
+    pub(crate) fn in_dir(dir: &Path, ends_with: &'static str) -> Input {
+        Input { dir: dir.to_path_buf(), ends_with: Some(ends_with) }
     }
 
     /// The names of all spools that there are.
@@ -66,10 +81,7 @@ impl Input {
     /// Takes bytes that begin at this place of all input, and returns how much there is of it now. What was taken before is
     /// passed over, so that a client which heard no answer may send the same again.
     pub fn take(&self, offset: u64, bytes: &[u8], ends: bool) -> Result<u64, InputError> {
-        self.make()?;
-        let path = self.data();
-        let file = OpenOptions::new().create(true).append(true).mode(PRIVATE_FILE).open(&path)?;
-        flock(&file, FlockOperation::LockExclusive).map_err(io::Error::from)?;
+        let file = self.lock()?;
         let length = file.metadata()?.len();
         let new = length.checked_sub(offset).ok_or(InputError::Gap { offset, length })?;
         let new = bytes.get(usize::try_from(new).unwrap_or(usize::MAX)..).unwrap_or_default();
@@ -89,12 +101,48 @@ impl Input {
         Ok(grown)
     }
 
+    /// Notes how large the terminal is from now on at which this is typed.
+    pub fn set_window(&self, window: Window) -> Result<(), InputError> {
+        let _one = self.lock()?;
+        let text = serde_json::to_vec(&window).map_err(io::Error::from)?;
+        Ok(disk::replace(&self.window_note(), &text, As::PRIVATE.loose())?)
+    }
+
     pub fn remove(&self) -> Result<(), ExecutorError> {
         fs::remove_dir_all(&self.dir).map_err(ExecutorError::file("remove", &self.dir))
     }
 
+    /// The open spool; nobody else takes input meanwhile.
+    fn lock(&self) -> Result<File, InputError> {
+        self.make()?;
+        let file = OpenOptions::new().create(true).append(true).mode(PRIVATE_FILE).open(self.data())?;
+        flock(&file, FlockOperation::LockExclusive).map_err(io::Error::from)?;
+        if self.ends_with.is_some_and(|end| self.dir.join(end).exists()) {
+            let length = file.metadata()?.len();
+            // What belongs to something that has ended was removed, or is about to be.
+            self.forget();
+            return Err(InputError::Ended { length });
+        }
+        Ok(file)
+    }
+
+    /// Removes what was sent and said. Whoever still has it open sees it until the end.
+    pub(crate) fn forget(&self) {
+        for path in [self.data(), self.window_note()] {
+            if let Err(error) = fs::remove_file(path)
+                && error.kind() != io::ErrorKind::NotFound
+            {
+                tracing::warn!(%error, "what was typed is removed with the run only");
+            }
+        }
+    }
+
+    /// What it is part of may be gone, and must not come back.
     fn make(&self) -> io::Result<()> {
-        disk::make_dir(&self.dir, PRIVATE_DIR, false).map(drop)
+        match self.ends_with {
+            None => disk::make_dir(&self.dir, PRIVATE_DIR, false).map(drop),
+            Some(_) => Ok(()),
+        }
     }
 
     fn data(&self) -> PathBuf {
@@ -105,6 +153,15 @@ impl Input {
         self.dir.join("end")
     }
 
+    fn window_note(&self) -> PathBuf {
+        self.dir.join("window")
+    }
+
+    /// What was last noted; a note that is not there or torn is none.
+    fn window(&self) -> Option<Window> {
+        serde_json::from_slice(&fs::read(self.window_note()).ok()?).ok()
+    }
+
     /// How long the input is, once all of it was sent.
     fn end(&self) -> Option<u64> {
         fs::read_to_string(self.end_mark()).ok()?.parse().ok()
@@ -112,10 +169,31 @@ impl Input {
 
     /// Feeds the input to whoever opens this pipe for reading, until it has ended or nobody reads any more. Returns at once.
     pub(crate) fn feed(self, pipe: PathBuf) -> Result<(), ExecutorError> {
+        self.in_a_thread(move |input| {
+            // Waits until the worker has opened its end.
+            let worker = OpenOptions::new().write(true).open(&pipe)?;
+            if let Err(error) = fs::remove_file(&pipe) {
+                tracing::warn!(%error, "a pipe is left in the directory of a run");
+            }
+            input.feed_now(&mut Outlet::Pipe(worker), 0)
+        })
+    }
+
+    /// Types the input at a terminal of which this is the end for it, from here on or from where it ends now, until no
+    /// program has the terminal any more. Returns at once.
+    pub(crate) fn type_at(self, terminal: File, from: Typing) -> Result<(), ExecutorError> {
+        let begin = match from {
+            Typing::FromStart => 0,
+            Typing::FromNow => fs::metadata(self.data()).map_or(0, |data| data.len()),
+        };
+        self.in_a_thread(move |input| input.feed_now(&mut Outlet::Terminal { terminal, window: None }, begin))
+    }
+
+    fn in_a_thread(self, feed: impl FnOnce(&Input) -> io::Result<()> + Send + 'static) -> Result<(), ExecutorError> {
         self.make().map_err(ExecutorError::file("make", &self.dir))?;
         let feed = move || {
-            if let Err(error) = self.feed_now(&pipe)
-                && error.kind() != io::ErrorKind::BrokenPipe
+            if let Err(error) = feed(&self)
+                && !is_absence(&error)
             {
                 tracing::warn!(%error, "the input of a run was not passed on as a whole");
             }
@@ -124,20 +202,16 @@ impl Input {
         spawned.map(drop).map_err(ExecutorError::system("start a thread for input"))
     }
 
-    fn feed_now(&self, pipe: &Path) -> io::Result<()> {
-        // Waits until the worker has opened its end.
-        let mut worker = OpenOptions::new().write(true).open(pipe)?;
-        if let Err(error) = fs::remove_file(pipe) {
-            tracing::warn!(%error, "a pipe is left in the directory of a run");
-        }
+    fn feed_now(&self, outlet: &mut Outlet, begin: u64) -> io::Result<()> {
         let growth = Growth::of(&self.dir);
-        let (mut fed, mut buffer) = (0, vec![0; CHUNK]);
+        let (mut fed, mut buffer) = (begin, vec![0; CHUNK]);
         let mut data: Option<File> = None;
         loop {
+            outlet.fit(self);
             // Asked before the data is read: all of it is seen then.
             let end = self.end();
             if data.is_none() {
-                data = File::open(self.data()).ok();
+                data = OpenOptions::new().read(true).write(true).open(self.data()).ok();
             }
             let read = data.as_ref().map_or(Ok(0), |data| data.read_at(&mut buffer, fed));
             let Ok(read) = read else {
@@ -146,15 +220,77 @@ impl Input {
                 continue;
             };
             if read > 0 {
-                worker.write_all(&buffer[..read])?;
+                outlet.pass_on(&buffer[..read])?;
+                if let (Outlet::Terminal { .. }, Some(data)) = (&*outlet, &data) {
+                    buffer[..read].fill(0);
+                    // What cannot be overwritten is removed with the spool.
+                    let _ = data.write_all_at(&buffer[..read], fed);
+                }
                 fed += read as u64;
             } else if end.is_some_and(|end| fed >= end) {
+                return outlet.end();
+            } else if growth.wait(outlet) == Wait::HungUp {
                 return Ok(());
-            } else {
-                growth.wait();
             }
         }
     }
+}
+
+/// Which part of the input is typed at a terminal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Typing {
+    FromStart,
+    /// What comes from now on: what came before was meant for another program.
+    FromNow,
+}
+
+/// Where input goes.
+enum Outlet {
+    Pipe(File),
+    Terminal {
+        terminal: File,
+        /// The size it was given last.
+        window: Option<Window>,
+    },
+}
+
+impl Outlet {
+    fn pass_on(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            Outlet::Pipe(file) | Outlet::Terminal { terminal: file, .. } => file.write_all(bytes),
+        }
+    }
+
+    /// Gives a terminal the size that was noted.
+    fn fit(&mut self, input: &Input) {
+        let Outlet::Terminal { terminal, window } = self else { return };
+        let Some(noted) = input.window().filter(|noted| Some(*noted) != *window) else { return };
+        match set_window(terminal, noted) {
+            Ok(()) => *window = Some(noted),
+            Err(error) => tracing::warn!(%error, "a terminal does not get its size"),
+        }
+    }
+
+    /// A pipe says so by being closed.
+    fn end(&mut self) -> io::Result<()> {
+        match self {
+            Outlet::Pipe(_) => Ok(()),
+            Outlet::Terminal { terminal, .. } => terminal.write_all(END_OF_TYPING),
+        }
+    }
+
+    /// What says by itself that nobody is at the other end any more.
+    fn watched(&self) -> Option<&File> {
+        match self {
+            Outlet::Pipe(_) => None,
+            Outlet::Terminal { terminal, .. } => Some(terminal),
+        }
+    }
+}
+
+/// Whether it only says that nobody reads any more, as a pipe and a terminal say it.
+fn is_absence(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::BrokenPipe || error.raw_os_error() == Some(Errno::IO.raw_os_error())
 }
 
 fn folder(data_dir: &Path) -> PathBuf {
@@ -173,13 +309,32 @@ impl Growth {
         Growth(watched.ok())
     }
 
-    fn wait(&self) {
-        let Some(watch) = &self.0 else { return thread::sleep(LOOK_AGAIN) };
+    fn wait(&self, outlet: &Outlet) -> Wait {
+        if self.0.is_none() {
+            thread::sleep(LOOK_AGAIN);
+        }
+        let (patience, mut watched) = match &self.0 {
+            Some(watch) => (LOOK_AT_LEAST, vec![PollFd::new(watch, PollFlags::IN)]),
+            None => (Timespec::default(), Vec::new()),
+        };
+        watched.extend(outlet.watched().map(|terminal| PollFd::from_borrowed_fd(terminal.as_fd(), PollFlags::empty())));
         // An interrupted wait is a look too many.
-        let _ = poll(&mut [PollFd::new(watch, PollFlags::IN)], Some(&LOOK_AT_LEAST));
-        let mut events = [0; 4096];
-        while rustix::io::read(watch, &mut events).is_ok_and(|count| count > 0) {}
+        let _ = poll(&mut watched, Some(&patience));
+        let is_over = watched.last().is_some_and(|last| last.revents().contains(PollFlags::HUP));
+        if let Some(watch) = &self.0 {
+            let mut events = [0; 4096];
+            while rustix::io::read(watch, &mut events).is_ok_and(|count| count > 0) {}
+        }
+        if is_over { Wait::HungUp } else { Wait::Over }
     }
+}
+
+/// How a wait has ended.
+#[derive(Debug, PartialEq, Eq)]
+enum Wait {
+    Over,
+    /// No program has the terminal any more.
+    HungUp,
 }
 
 #[cfg(test)]

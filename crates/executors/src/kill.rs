@@ -63,9 +63,12 @@ impl Kin<'_> {
     }
 
     fn is_marked(&self, process: &Process) -> bool {
-        !self.marks.is_empty()
-            && self.marks.iter().all(|mark| process.carries(mark))
-            && process.user() == Some(self.owner)
+        !self.marks.is_empty() && self.is_marked_by(process.user(), |mark| process.carries(mark))
+    }
+
+    /// What a process of another user has in its environment is not even looked at.
+    fn is_marked_by(&self, user: Option<u32>, carries: impl Fn(&str) -> bool) -> bool {
+        user == Some(self.owner) && self.marks.iter().all(|mark| carries(mark))
     }
 
     /// A session may outlive its leader. If another process has the leader's number now, the session is not ours.
@@ -73,5 +76,20 @@ impl Kin<'_> {
         let Some(leader) = self.leaders.iter().find(|leader| leader.pid == process.session) else { return false };
         let taken = all.iter().any(|it| it.identity.pid == leader.pid && it.identity != *leader);
         !taken && process.identity.start >= leader.start
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_environment_of_another_users_process_is_not_looked_at() {
+        let marks = ["MOIRA_TOKEN=x".to_string()];
+        let kin = Kin { supervisor: None, owner: 7, marks: &marks, leaders: &[], seen: &[], groups: &[] };
+        let look = |_: &str| -> bool { panic!("it was looked at") };
+        assert!(!kin.is_marked_by(Some(8), look) && !kin.is_marked_by(None, look));
+        assert!(kin.is_marked_by(Some(7), |mark| mark == marks[0]));
+        assert!(!kin.is_marked_by(Some(7), |_| false));
     }
 }

@@ -34,6 +34,8 @@ mod logs;
 mod lost;
 mod machine;
 mod news;
+mod notifier;
+mod notify;
 mod nvidia;
 mod old_checkpoints;
 mod origin;
@@ -43,12 +45,15 @@ mod power_cut;
 mod private;
 mod process;
 mod progress;
+mod remove;
 mod roster;
 mod run_dir;
 mod settled;
+mod shell;
 mod signs;
 mod stopwatch;
 mod supervisor;
+mod terminal;
 mod theirs;
 mod usage;
 mod watch;
@@ -60,17 +65,20 @@ pub use ending::{Ending, Exit, Usage};
 pub use enforcement::{CpuLimit, Enforcement};
 pub use error::ExecutorError;
 pub use input::{Input, InputError, MOST_INPUT};
-pub use local::Local;
+pub use local::{Local, probe_devices};
 pub use log_bell::{LogBell, LogFollower};
 pub use log_pieces::{LogPiece, log_pieces};
 pub use machine::{AcceleratorDraft, Machine};
+pub use notify::{Delivery, NotifyOrder, Post, Receiver, Unsent, notify_as_user, watch_over_notification};
 pub use old_checkpoints::OldCheckpoints;
 pub use origin::{KnownJob, Origin, Seen, set_aside_foreign};
 pub use private::{PRIVATE_DIR, PRIVATE_FILE, keep_files_private, make_dir, passage, tighten, umask_at_start};
 pub use process::boot_id;
 pub use settled::{Settled, SettledRun};
+pub use shell::{MOST_SHELLS, Shell, ShellEnd, ShellError, ShellOrder};
 pub use stopwatch::since_boot;
 pub use supervisor::supervise;
+pub use terminal::Window;
 pub use worker::become_worker;
 pub use workers::workers_of;
 
@@ -96,6 +104,8 @@ pub trait Executor: Send {
     fn last_words(&mut self, run: Run) -> Result<Vec<String>, ExecutorError>;
     /// The end of the run is on record: surveys no longer show it. Its logs stay.
     fn settle(&mut self, run: Run) -> Result<(), ExecutorError>;
+    /// Tells somebody of a job, as the job's user. What came of it is news, sooner or later: [`News::Notified`].
+    fn notify(&mut self, order: NotifyOrder);
 }
 
 /// What to run. Part of the journal.
@@ -118,6 +128,16 @@ pub struct Program {
     /// The spool that the first worker reads as its standard input, by its name; none is no input.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input: Option<String>,
+    /// The first worker has a terminal, which is this large at first; what is in the spool is typed there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub terminal: Option<Window>,
+}
+
+impl Program {
+    /// The terminal of a worker, by its number in the run.
+    pub(crate) fn terminal_of(&self, member: u32) -> Option<Window> {
+        self.terminal.filter(|_| member == 0)
+    }
 }
 
 /// A user of the operating system.
@@ -254,5 +274,10 @@ pub enum News {
         run: Run,
         reports: u64,
         bytes: u64,
+    },
+    /// A notification was delivered, or will not be. If the service ends before it has heard so, it was perhaps delivered.
+    Notified {
+        number: u64,
+        delivery: Delivery,
     },
 }

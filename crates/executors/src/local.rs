@@ -22,6 +22,7 @@ use crate::device_locks::DeviceLocks;
 use crate::environment::{Part, Surroundings, environment};
 use crate::lost::{end_if_lost, end_if_never_held, is_supervised};
 use crate::news::{self, Listener};
+use crate::notifier::Notifier;
 use crate::origin::{claim_checkpoints, take_over};
 use crate::ports::Ports;
 use crate::private::{PRIVATE_FILE, umask_at_start};
@@ -30,8 +31,8 @@ use crate::roster::{FIRST_GANG, Member, Roster, Wish};
 use crate::run_dir::{RunDir, SUPERVISOR_LOG, StopNote, make_checkpoint_dir, make_places, remove_ghosts};
 use crate::watch::{Shared, Watch};
 use crate::{
-    Checkpoints, CpuLimit, Enforcement, Executor, ExecutorError, LaunchOrder, Machine, News, ResizeOrder, Sighting,
-    Stage, WorkerPlace,
+    Checkpoints, CpuLimit, Enforcement, Executor, ExecutorError, LaunchOrder, Machine, News, NotifyOrder, ResizeOrder,
+    Sighting, Stage, WorkerPlace,
 };
 
 /// This machine, as an executor.
@@ -47,13 +48,20 @@ pub struct Local {
     ports: Ports,
     shared: Arc<Shared>,
     watch: Option<JoinHandle<()>>,
+    /// Nobody if nobody hears what comes of it.
+    notifier: Option<Notifier>,
     /// As long as this service lives, no other gives out the same GPUs.
     _locks: DeviceLocks,
 }
 
+/// Whether the machine's GPUs could be had for this data directory: they are taken, and let go at once.
+pub fn probe_devices(machine: &Machine, data_dir: &Path) -> Result<(), ExecutorError> {
+    DeviceLocks::take(&machine.uuids(), data_dir).map(drop)
+}
+
 impl Local {
-    /// Takes up whatever runs in this data directory; the directory of checkpoints is there already. How processor time is limited is probed, unless `MOIRA_CPU_LIMIT`
-    /// says it.
+    /// Takes up whatever runs in this data directory; the directory of checkpoints is there already. How processor time is
+    /// limited is probed, unless `MOIRA_CPU_LIMIT` says it.
     pub fn open(
         data_dir: &Path,
         checkpoints: Checkpoints,
@@ -73,6 +81,7 @@ impl Local {
         limit: CpuLimit,
     ) -> Result<Local, ExecutorError> {
         let mut local = Local::unwatched(data_dir, checkpoints, machine, supervisor, limit)?;
+        local.notifier = Some(Notifier::new(&local.supervisor, local.service_environment.clone(), news.clone()));
         let watch = Watch {
             data_dir: local.data_dir.clone(),
             listener: Listener::open(&local.data_dir)?,
@@ -111,6 +120,7 @@ impl Local {
             ports: Ports::new(),
             shared: Arc::new(Shared::default()),
             watch: None,
+            notifier: None,
             _locks: locks,
         })
     }
@@ -166,6 +176,7 @@ impl Local {
             order: order.clone(),
             group: Some(new_token()?),
             report_sha256: Some(secret.sha256()),
+            has_shells: true,
             token,
         })
     }
@@ -455,7 +466,18 @@ impl Executor for Local {
         }
         dir.tidy()?;
         // Not synced: a run that is back after a power cut has its end with it, and is settled again.
-        disk::rename(dir.path(), settled.path()).map_err(ExecutorError::file("put away", dir.path()))
+        disk::rename(dir.path(), settled.path()).map_err(ExecutorError::file("put away", dir.path()))?;
+        // A request that was under way may have left there what somebody typed. It cannot any more.
+        if let Err(error) = settled.remove_shells() {
+            tracing::warn!(%run, %error, "what is left of its shells is removed with the run only");
+        }
+        Ok(())
+    }
+
+    fn notify(&mut self, order: NotifyOrder) {
+        if let Some(notifier) = &self.notifier {
+            notifier.deliver(order);
+        }
     }
 }
 

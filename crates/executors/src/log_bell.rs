@@ -17,6 +17,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use rustix::io::Errno;
 
+use crate::Shell;
 use crate::run_dir::{RunDir, name_of};
 
 /// Rings for everyone who follows a log; one is enough for a service.
@@ -150,6 +151,12 @@ impl LogFollower {
             }
         }
         Ok(())
+    }
+
+    /// The same for what is to be seen in a shell, and for its end.
+    pub fn listen_to_shell(&self, shell: &Shell) -> io::Result<()> {
+        let (dir, prefix) = shell.output_place();
+        self.wait_at(dir, &prefix.into()).map(drop)
     }
 
     /// Waits at this directory and nowhere else; false if it does not exist.

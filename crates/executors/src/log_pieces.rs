@@ -37,7 +37,7 @@ pub fn log_pieces(data_dir: &Path, run: Run, worker: u32) -> io::Result<Vec<LogP
 }
 
 /// All files of a log as they were at one moment.
-fn pieces_of(log: &Path) -> io::Result<Vec<LogPiece>> {
+pub(crate) fn pieces_of(log: &Path) -> io::Result<Vec<LogPiece>> {
     for _ in 0..TRIES {
         let names = names_of(log)?;
         let opened: io::Result<Vec<File>> = names.iter().map(|name| open(&name.path(log))).collect();

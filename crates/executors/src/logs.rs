@@ -5,9 +5,11 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
+
+use rustix::io::Errno;
 
 use crate::ExecutorError;
 use crate::log_pieces::{all_aside, aside, start_of_current};
@@ -17,14 +19,14 @@ const FULL: u64 = 10 << 20;
 /// How many logs that were put aside are kept.
 const KEPT: usize = 2;
 
-/// Copies from a pipe to a log until nobody writes to the pipe any more.
+/// Copies from a pipe or a terminal to a log until nobody writes there any more.
 #[derive(Debug)]
 pub(crate) struct Pump {
     done: Receiver<()>,
 }
 
 impl Pump {
-    pub(crate) fn start(mut source: io::PipeReader, path: PathBuf) -> Result<Pump, ExecutorError> {
+    pub(crate) fn start(mut source: impl Read + Send + 'static, path: PathBuf) -> Result<Pump, ExecutorError> {
         let (sender, done) = channel();
         let copy = move || {
             let mut log = Log::new(path, FULL);
@@ -34,6 +36,8 @@ impl Pump {
                     Ok(0) => break,
                     Ok(count) => log.write(&buffer[..count]),
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    // So a terminal says that no program has it any more.
+                    Err(error) if error.raw_os_error() == Some(Errno::IO.raw_os_error()) => break,
                     Err(error) => {
                         tracing::warn!(%error, "cannot read the output of a worker");
                         break;
@@ -47,9 +51,10 @@ impl Pump {
         spawned.map(|_| Pump { done }).map_err(ExecutorError::system("start a thread for logs"))
     }
 
-    /// Waits until all output is in the log. Someone outside the run may hold the pipe open, hence the patience.
-    pub(crate) fn finish(&self, patience: Duration) {
-        let _ = self.done.recv_timeout(patience);
+    /// Waits until all output is in the log. Someone outside the run may hold the pipe open, hence the patience; false if
+    /// more may come.
+    pub(crate) fn finish(&self, patience: Duration) -> bool {
+        self.done.recv_timeout(patience) != Err(RecvTimeoutError::Timeout)
     }
 }
 

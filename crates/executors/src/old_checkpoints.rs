@@ -9,6 +9,7 @@ use cluster::ClaimId;
 
 use crate::ExecutorError;
 use crate::origin::{Origin, names_in, note_beside, owner_of};
+use crate::remove::remove_tree;
 
 /// The checkpoints of one job.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,7 +48,7 @@ impl OldCheckpoints {
         if owner_of(&self.path).as_ref() != Some(&self.owner) {
             return Ok(());
         }
-        fs::remove_dir_all(&self.path).map_err(ExecutorError::file("remove", &self.path))?;
+        remove_tree(&self.path).map_err(ExecutorError::file("remove", &self.path))?;
         let note = note_beside(&self.path);
         fs::remove_file(&note).map_err(ExecutorError::file("remove", &note))
     }

@@ -121,7 +121,10 @@ pub fn set_aside_foreign(
             (Some(note), _) if note.data_dir != identity => moved.push(set_aside(dir.path(), "foreign")?),
             (None, _) if !adopt => moved.push(set_aside(dir.path(), "foreign")?),
             _ => {
-                end_unknown(run, &dir)?;
+                // It concerns this run alone: all others are waiting for the service.
+                if let Err(error) = end_unknown(run, &dir) {
+                    tracing::error!(%run, %error, "a run that the journal does not know cannot be ended");
+                }
                 moved.push(set_aside(dir.path(), "lost")?);
             }
         }
@@ -217,7 +220,8 @@ fn set_aside(path: &Path, why: &str) -> Result<PathBuf, ExecutorError> {
 
 /// A run of this data directory of which the journal knows nothing any more: nobody will ask for it again.
 fn end_unknown(run: Run, dir: &RunDir) -> Result<(), ExecutorError> {
-    if let Some(note) = dir.supervisor()?
+    // A power cut may have torn the note: what is left of such a run is found by other means.
+    if let Some(note) = dir.supervisor().ok().flatten()
         && note.boot == boot_id()
     {
         note.identity.signal(Signal::KILL).map_err(|source| ExecutorError::Wake { run, source })?;
@@ -323,6 +327,24 @@ mod tests {
             Some(ClaimId(9)),
             "their numbers are seen"
         );
+    }
+
+    #[test]
+    fn a_run_that_nobody_knows_and_whose_files_are_torn_is_ended_and_moved_aside_like_any_other() {
+        let scene = Scene::new();
+        for (name, held) in [("8.1", true), ("9.1", false)] {
+            scene.run(name, Some(&origin(OWN, 9, 9)));
+            let dir = RunDir::of(scene.0.path(), run_named(name).unwrap());
+            fs::write(dir.file("supervisor.json"), "{\"identity\": {\"pi").unwrap();
+            if held {
+                dir.mark_held().unwrap();
+            }
+        }
+        assert_eq!(scene.look(false), ["runs/8.1.lost-1", "runs/9.1.lost-1"]);
+        for name in ["8.1", "9.1"] {
+            let ending = fs::read_to_string(scene.0.path().join(format!("runs/{name}.lost-1/exit.json"))).unwrap();
+            assert!(ending.contains("damaged"), "{ending}");
+        }
     }
 
     #[test]

@@ -67,6 +67,7 @@ fn order() -> LaunchOrder {
         job_name: "job".into(),
         queue: "default".into(),
         input: None,
+        terminal: None,
     };
     LaunchOrder {
         run: RUN,

@@ -14,6 +14,7 @@
 //! | `progress.read` | service | may be torn or absent: reports are read again |
 //! | `token`, `tuning.json`, `resize.json`, `gang/` | both | may be torn or absent: they mean nothing once the workers are gone |
 //! | `stdin` | supervisor | a pipe of a run that is over |
+//! | `shells/` | both | nothing of it is needed once the workers are gone: see `shell` |
 //! | `logs/`, `progress.jsonl` | supervisor, job | as much as was written |
 
 use std::fs::{self, File, OpenOptions};
@@ -32,6 +33,7 @@ use serde::{Deserialize, Serialize};
 use crate::assignment::{Assignment, FORMAT, ReportSecret};
 use crate::private::{PRIVATE_DIR, PRIVATE_FILE, passage, tighten};
 use crate::process::Identity;
+use crate::remove::remove_tree;
 use crate::roster::{Outcome, Roster, Wish};
 use crate::{Account, Ending, ExecutorError, Origin, Usage};
 
@@ -132,7 +134,7 @@ impl RunDir {
     }
 
     pub(crate) fn remove(&self) -> Result<(), ExecutorError> {
-        fs::remove_dir_all(&self.path).map_err(ExecutorError::file("remove", &self.path))
+        remove_tree(&self.path).map_err(ExecutorError::file("remove", &self.path))
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -170,6 +172,15 @@ impl RunDir {
         own(&path, account)
     }
 
+    /// The shells beside the run.
+    pub(crate) fn shells(&self) -> PathBuf {
+        self.file("shells")
+    }
+
+    pub(crate) fn remove_shells(&self) -> io::Result<()> {
+        if_there(remove_tree(&self.shells()))
+    }
+
     /// Where workers and their supervisor agree on a resize.
     pub(crate) fn gang_dir(&self) -> PathBuf {
         self.file("gang")
@@ -202,7 +213,7 @@ impl RunDir {
 
     /// Removes what a launch has made that failed: nobody else knows of it, also if only the last sync did not succeed.
     pub(crate) fn unmake(&self) {
-        if let Err(error) = fs::remove_dir_all(&self.path)
+        if let Err(error) = remove_tree(&self.path)
             && error.kind() != io::ErrorKind::NotFound
         {
             tracing::warn!(path = %self.path.display(), %error, "cannot remove what is left of a launch that failed");
@@ -212,8 +223,8 @@ impl RunDir {
     /// The run has ended and nothing more is written: only what is worth keeping stays.
     pub(crate) fn tidy(&self) -> Result<(), ExecutorError> {
         // Of a worker that never opened its input.
-        fs::remove_file(self.stdin())
-            .or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) })
+        if_there(fs::remove_file(self.stdin()))
+            .and_then(|()| self.remove_shells())
             .and_then(|()| disk::remove_unfinished(&self.path))
             .and_then(|()| disk::remove_spares(&self.path))
             .map_err(ExecutorError::file("tidy", &self.path))
@@ -323,7 +334,6 @@ impl RunDir {
         self.ending().map_or(true, |ending| ending.is_some())
     }
 
-    /// An end is told even if someone has removed the directory meanwhile.
     /// The end of a run as its own supervisor knows it, also if somebody has removed the directory.
     pub(crate) fn write_ending(&self, ending: &Ending) -> Result<(), ExecutorError> {
         make_dir(&self.path, passage())?;
@@ -372,6 +382,11 @@ impl RunDir {
 
     pub(crate) fn stop_note(&self) -> Result<Option<StopNote>, ExecutorError> {
         read_if_whole(&self.file("stop.json"))
+    }
+
+    /// Whether there is a wish to stop, readable or not. To ask that takes no descriptor: a supervisor may have none left.
+    pub(crate) fn has_stop_note(&self) -> bool {
+        fs::symlink_metadata(self.file("stop.json")).is_ok()
     }
 
     pub(crate) fn write_stop(&self, note: StopNote) -> Result<(), ExecutorError> {
@@ -523,23 +538,41 @@ pub(crate) fn make_places(data_dir: &Path) -> Result<(), ExecutorError> {
         make_dir(&data_dir.join(place), passage())?;
     }
     for place in ["runs", "done"].map(|place| data_dir.join(place)) {
-        for run in fs::read_dir(&place).map_err(ExecutorError::file("list", &place))?.flatten() {
+        // What is wrong with one run concerns that one; what else lies there is not ours.
+        for run in fs::read_dir(&place).map_err(ExecutorError::file("list", &place))?.flatten().filter(is_run) {
             let log = run.path().join(SUPERVISOR_LOG);
-            tighten(&log, PRIVATE_FILE).map_err(ExecutorError::file("close to others", &log))?;
+            if let Err(error) = tighten(&log, PRIVATE_FILE) {
+                tracing::warn!(path = %log.display(), %error, "the log of a supervisor cannot be closed to others");
+            }
         }
     }
     Ok(())
 }
 
+/// Whether it is the directory of a run, by its name.
+fn is_run(entry: &fs::DirEntry) -> bool {
+    let is_named = entry.file_name().to_str().and_then(run_named).is_some();
+    is_named && entry.file_type().is_ok_and(|kind| kind.is_dir())
+}
+
 /// Removes what launches left behind that were cut short. Only at the start: later one may just be under way.
 pub(crate) fn remove_ghosts(data_dir: &Path) -> Result<(), ExecutorError> {
+    remove_ghosts_by(data_dir, RunDir::remove)
+}
+
+fn remove_ghosts_by(
+    data_dir: &Path,
+    remove: impl Fn(&RunDir) -> Result<(), ExecutorError>,
+) -> Result<(), ExecutorError> {
     let runs = data_dir.join("runs");
-    for entry in fs::read_dir(&runs).map_err(ExecutorError::file("list", &runs))?.flatten() {
-        let is_run = entry.file_name().to_str().and_then(run_named).is_some();
+    for entry in fs::read_dir(&runs).map_err(ExecutorError::file("list", &runs))?.flatten().filter(is_run) {
         let dir = RunDir::at(&entry.path());
-        if is_run && entry.file_type().is_ok_and(|kind| kind.is_dir()) && dir.is_ghost() {
-            tracing::info!(dir = %dir.path().display(), "a launch that was cut short is removed");
-            dir.remove()?;
+        if !dir.is_ghost() {
+            continue;
+        }
+        match remove(&dir) {
+            Ok(()) => tracing::info!(dir = %dir.path().display(), "a launch that was cut short is removed"),
+            Err(error) => tracing::warn!(%error, "a launch that was cut short cannot be removed"),
         }
     }
     Ok(())
@@ -574,6 +607,14 @@ fn hand_over_dir(path: &Path, owner: Uid, group: Gid) -> io::Result<()> {
     Ok(())
 }
 
+/// What is gone already needs no removal.
+fn if_there(removed: io::Result<()>) -> io::Result<()> {
+    match removed {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -586,6 +627,38 @@ mod tests {
         assert_eq!(name_of(run), "7.2");
         assert_eq!(run_named("7.2"), Some(run));
         assert_eq!(run_named("7.2.old"), None);
+    }
+
+    #[test]
+    fn what_does_not_belong_among_runs_is_passed_over_when_their_logs_are_closed() {
+        let data = tempfile::tempdir().unwrap();
+        make_places(data.path()).unwrap();
+        for stray in ["runs/README", "done/README", "done/8.1"] {
+            fs::write(data.path().join(stray), "").unwrap();
+        }
+        std::os::unix::fs::symlink("/proc/self", data.path().join("done/9.1")).unwrap();
+        let run = data.path().join("done/7.1");
+        fs::create_dir(&run).unwrap();
+        fs::write(run.join(SUPERVISOR_LOG), "").unwrap();
+        fs::set_permissions(run.join(SUPERVISOR_LOG), fs::Permissions::from_mode(0o644)).unwrap();
+        make_places(data.path()).unwrap();
+        assert_eq!(fs::metadata(run.join(SUPERVISOR_LOG)).unwrap().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn a_launch_that_was_cut_short_and_cannot_be_removed_keeps_nobody_from_starting() {
+        let data = tempfile::tempdir().unwrap();
+        make_places(data.path()).unwrap();
+        for ghost in ["7.1", "8.1", "9.1"] {
+            fs::create_dir(data.path().join("runs").join(ghost)).unwrap();
+        }
+        let fails = |dir: &RunDir| match dir.path().ends_with("8.1") {
+            true => Err(ExecutorError::file("remove", dir.path())(io::Error::other("broken"))),
+            false => dir.remove(),
+        };
+        remove_ghosts_by(data.path(), fails).unwrap();
+        let left: Vec<_> = fs::read_dir(data.path().join("runs")).unwrap().map(|it| it.unwrap().file_name()).collect();
+        assert_eq!(left, ["8.1"]);
     }
 
     #[test]

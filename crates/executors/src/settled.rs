@@ -9,6 +9,7 @@ use std::time::SystemTime;
 use cluster::Run;
 
 use crate::ExecutorError;
+use crate::remove::remove_tree;
 use crate::run_dir::{RunDir, run_named};
 
 /// A run in `done`.
@@ -52,7 +53,7 @@ impl SettledRun {
     /// Removes the directory. A link in it goes, and what it leads to stays.
     pub fn remove(&self, data_dir: &Path) -> Result<(), ExecutorError> {
         let dir = RunDir::settled(data_dir, self.run);
-        match fs::remove_dir_all(dir.path()) {
+        match remove_tree(dir.path()) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             removed => removed.map_err(ExecutorError::file("remove", dir.path())),
         }

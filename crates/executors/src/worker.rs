@@ -23,6 +23,8 @@ use crate::assignment::{Assignment, WorkerAssignment};
 use crate::descriptors::close_inherited;
 use crate::gang::group_of;
 use crate::run_dir::{RunDir, SupervisorNote};
+use crate::shell::{Shell, login_shell};
+use crate::terminal::take_for_session;
 use crate::{Account, ExecutorError, Limits};
 
 /// The shell's codes for a command that is not there, and for one that cannot be run.
@@ -36,18 +38,18 @@ pub(crate) struct StartFailure {
     pub(crate) reason: String,
 }
 
-/// Turns this process into one worker of the run. Returns only if that fails; the supervisor then knows why.
-pub fn become_worker(run_dir: &Path, member: u32) -> ExitCode {
+/// Turns this process into one worker of the run, or into the shell of that name beside it. Returns only if that fails; the supervisor then knows why.
+pub fn become_worker(run_dir: &Path, member: u32, shell: Option<&str>) -> ExitCode {
     close_inherited();
     let launched = SystemTime::now();
-    let orders = orders(run_dir, member);
+    let orders = orders(run_dir, member, shell);
     // Where users are looked up may be left open, and is not the job's to read.
     close_inherited();
     let status = rustix::io::fcntl_dupfd_cloexec(io::stdin().as_fd(), 3).map(File::from);
     let prepared = orders.and_then(|orders| prepare(run_dir, &orders).map(|input| (orders, input)));
     let failure = prepared.map_or_else(
         |failure| failure,
-        |(Orders { assignment, worker, .. }, input)| run(&assignment, &worker, input, launched),
+        |(Orders { assignment, worker, command, .. }, input)| run(&assignment, &worker, &command, input, launched),
     );
     let told = status
         .map_err(io::Error::from)
@@ -72,31 +74,50 @@ struct Orders {
     worker: WorkerAssignment,
     /// All groups of its account.
     groups: Vec<Gid>,
+    command: Vec<String>,
+    has_terminal: bool,
 }
 
-fn orders(run_dir: &Path, member: u32) -> Result<Orders, StartFailure> {
+fn orders(run_dir: &Path, member: u32, shell: Option<&str>) -> Result<Orders, StartFailure> {
     let dir = RunDir::at(run_dir);
     let unreadable = |error: ExecutorError| StartFailure { code: CANNOT_RUN, reason: error.to_string() };
     let missing =
         |what: &str| StartFailure { code: CANNOT_RUN, reason: format!("{what} is not in the run's directory") };
     let assignment = dir.assignment().map_err(unreadable)?.ok_or_else(|| missing("run.json"))?;
     let supervisor = dir.supervisor().map_err(unreadable)?.ok_or_else(|| missing("supervisor.json"))?;
-    let worker =
+    let mut worker =
         find(&dir, &assignment, member).map_err(unreadable)?.ok_or_else(|| missing(&format!("worker {member}")))?;
     let other = assignment.account.as_ref().filter(|account| !is_already(account));
     let groups = other.map_or_else(|| Ok(Vec::new()), groups_of)?;
-    Ok(Orders { assignment, supervisor, member, worker, groups })
+    let mut command = assignment.command.clone();
+    if let Some(name) = shell {
+        let order = Shell::of(&dir, name).order().map_err(|error| StartFailure::new("cannot read its order", error))?;
+        worker.environment.extend(order.term.map(|term| ("TERM".to_string(), term)));
+        command = order.command;
+        if command.is_empty() {
+            command = vec![login_shell(assignment.owner(), worker.environment.get("SHELL").map(String::as_str))];
+        }
+    }
+    let has_terminal = shell.is_some() || assignment.order.program.terminal_of(member).is_some();
+    Ok(Orders { assignment, supervisor, member, worker, groups, command, has_terminal })
 }
 
 /// All but the command itself, in an order in which each step may still be taken. What it returns is the job's input.
 fn prepare(run_dir: &Path, orders: &Orders) -> Result<Option<File>, StartFailure> {
-    let Orders { assignment, supervisor, member, worker, groups } = orders;
+    let Orders { assignment, supervisor, member, worker, groups, has_terminal, .. } = orders;
     setsid().map_err(|error| StartFailure::new("cannot begin a session", error))?;
+    if *has_terminal {
+        take_for_session(io::stdout()).map_err(|error| StartFailure::new("cannot take its terminal", error))?;
+    }
     let join = group_of(assignment, *member, worker).join();
     join.map_err(|error| StartFailure::new("cannot enter its control group", error))?;
-    // The supervisor opens the other end, and each waits for the other.
     let has_input = *member == 0 && assignment.order.program.input.is_some();
-    let input = has_input.then(|| File::open(RunDir::at(run_dir).stdin())).transpose();
+    let input = match *has_terminal {
+        // What it writes to is the terminal already.
+        true => io::stdout().as_fd().try_clone_to_owned().map(|terminal| Some(File::from(terminal))),
+        // The supervisor opens the other end, and each waits for the other.
+        false => has_input.then(|| File::open(RunDir::at(run_dir).stdin())).transpose(),
+    };
     let input = input.map_err(|error| StartFailure::new("cannot open its standard input", error))?;
     limit(assignment.limits)?;
     umask(Mode::from_raw_mode(assignment.umask));
@@ -124,8 +145,14 @@ fn find(dir: &RunDir, assignment: &Assignment, member: u32) -> Result<Option<Wor
 }
 
 /// Becomes the user's command; this returns only if there is no way to.
-fn run(assignment: &Assignment, worker: &WorkerAssignment, input: Option<File>, launched: SystemTime) -> StartFailure {
-    let Some((program, arguments)) = assignment.command.split_first() else {
+fn run(
+    assignment: &Assignment,
+    worker: &WorkerAssignment,
+    command: &[String],
+    input: Option<File>,
+    launched: SystemTime,
+) -> StartFailure {
+    let Some((program, arguments)) = command.split_first() else {
         return StartFailure { code: CANNOT_RUN, reason: "there is no command".into() };
     };
     let mut command = Command::new(program);
@@ -136,18 +163,22 @@ fn run(assignment: &Assignment, worker: &WorkerAssignment, input: Option<File>, 
     if let Err(failure) = limit_one(Resource::As, "address space", assignment.limits.address_space) {
         return failure;
     }
-    let error = command.exec();
+    failure_to_start(program, &command.exec())
+}
+
+/// Why a program could not be started, in a shell's words.
+pub(crate) fn failure_to_start(program: &str, error: &io::Error) -> StartFailure {
     match error.kind() {
         // A script is not found either if the program that its first line names is not.
         io::ErrorKind::NotFound if program.contains('/') && Path::new(program).exists() => {
             StartFailure { code: NOT_FOUND, reason: format!("`{program}` needs an interpreter that is not there") }
         }
         io::ErrorKind::NotFound => StartFailure { code: NOT_FOUND, reason: format!("no such program: `{program}`") },
-        _ => StartFailure { code: CANNOT_RUN, reason: format!("`{program}`: {}", plain(&error)) },
+        _ => StartFailure { code: CANNOT_RUN, reason: format!("`{program}`: {}", plain(error)) },
     }
 }
 
-fn limit(limits: Limits) -> Result<(), StartFailure> {
+pub(crate) fn limit(limits: Limits) -> Result<(), StartFailure> {
     limit_one(Resource::Nofile, "open files", limits.open_files)?;
     limit_one(Resource::Nproc, "processes", limits.processes)?;
     limit_one(Resource::Core, "core file", limits.core_file)
@@ -161,12 +192,12 @@ fn limit_one(resource: Resource, name: &str, limit: Option<u64>) -> Result<(), S
         .map_err(|error| StartFailure::new(&format!("cannot limit {name} to {limit}"), error))
 }
 
-fn is_already(account: &Account) -> bool {
+pub(crate) fn is_already(account: &Account) -> bool {
     rustix::process::geteuid().as_raw() == account.uid && rustix::process::getegid().as_raw() == account.gid
 }
 
 /// The thread that becomes the user's command is this one, so what is set for it is set for the command.
-fn become_account(account: &Account, groups: &[Gid]) -> Result<(), StartFailure> {
+pub(crate) fn become_account(account: &Account, groups: &[Gid]) -> Result<(), StartFailure> {
     if is_already(account) {
         return Ok(());
     }
@@ -179,7 +210,7 @@ fn become_account(account: &Account, groups: &[Gid]) -> Result<(), StartFailure>
 
 /// All groups of the user as the system knows them, from files or a directory of the network: such as those that may open
 /// the GPUs.
-fn groups_of(account: &Account) -> Result<Vec<Gid>, StartFailure> {
+pub(crate) fn groups_of(account: &Account) -> Result<Vec<Gid>, StartFailure> {
     let unknown =
         |error: io::Error| StartFailure::new(&format!("cannot find the groups of user `{}`", account.name), error);
     let name = CString::new(account.name.as_str()).map_err(|error| unknown(error.into()))?;

@@ -9,12 +9,21 @@ use crate::process::{Identity, Process, below};
 /// The processes of a worker, parents before their children.
 struct Family(Vec<Process>);
 
+/// How a worker is told to go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum HowToGo {
+    Terminate,
+    /// It has a terminal: a shell that somebody types at passes over SIGTERM, but goes when its terminal is gone.
+    HangUp,
+}
+
 /// A worker of which some were told to go; the rest is told when they have.
 #[derive(Debug)]
 pub(super) struct Departure {
     programs: Vec<Identity>,
     /// Whoever stands above them and is held still until then.
     held: Vec<Identity>,
+    how: HowToGo,
 }
 
 /// Gives the early notice to whoever has a handler for it; others would die of it.
@@ -25,11 +34,11 @@ pub(super) fn give_notice(leader: Identity) {
 }
 
 /// Tells a worker to go: all of it at once, if no program of it has a handler.
-pub(super) fn tell_to_go(leader: Identity) -> Option<Departure> {
+pub(super) fn tell_to_go(leader: Identity, how: HowToGo) -> Option<Departure> {
     let family = Family::of(leader);
     let (programs, shells) = family.listeners(Signal::TERM);
     if programs.is_empty() {
-        tell_all(leader);
+        tell_all(leader, how);
         return None;
     }
     // The worker is over when its leader is, and a shell would go on with its next command when this one has ended.
@@ -39,7 +48,7 @@ pub(super) fn tell_to_go(leader: Identity) -> Option<Departure> {
         send(process, Signal::TERM);
         send(process, Signal::CONT);
     }
-    Some(Departure { programs, held })
+    Some(Departure { programs, held, how })
 }
 
 impl Departure {
@@ -52,15 +61,18 @@ impl Departure {
                 send(process, Signal::TERM);
                 send(process, Signal::CONT);
             }
-            tell_all(leader);
+            tell_all(leader, self.how);
         }
         is_over
     }
 }
 
 /// Whoever is stopped would not hear of it before it goes on.
-fn tell_all(leader: Identity) {
+fn tell_all(leader: Identity, how: HowToGo) {
     signal(leader.pid, Signal::TERM);
+    if how == HowToGo::HangUp {
+        signal(leader.pid, Signal::HUP);
+    }
     signal(leader.pid, Signal::CONT);
 }
 

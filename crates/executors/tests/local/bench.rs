@@ -15,7 +15,7 @@ use executors::{
     AcceleratorDraft, Checkpoints, CpuLimit, Ending, Executor, Exit, LaunchOrder, Limits, Local, Machine, News,
     Program, WorkerPlace,
 };
-use rustix::process::Pid;
+use rustix::process::{Pid, Signal, kill_process};
 
 pub(crate) const RUN: Run = Run { claim: ClaimId(7), attempt: 0 };
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -135,6 +135,26 @@ impl Bench {
     }
 }
 
+impl Drop for Bench {
+    /// A run outlives its service, and must not outlive its test.
+    fn drop(&mut self) {
+        let folder = self.data.path().as_os_str().as_encoded_bytes();
+        let is_below = |pid: &i32| {
+            let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            words.windows(folder.len()).any(|part| part == folder)
+        };
+        let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        let mut left: Vec<i32> = pids.filter(is_below).collect();
+        if self.file("run.json").exists() {
+            left.extend(self.processes());
+        }
+        for pid in left.into_iter().filter_map(Pid::from_raw) {
+            kill_process(pid, Signal::KILL).ok();
+        }
+    }
+}
+
 pub(crate) fn supervisor() -> Vec<OsString> {
     vec![env!("CARGO_BIN_EXE_supervise-for-tests").into()]
 }
@@ -162,6 +182,7 @@ pub(crate) fn program(script: &str) -> Program {
         job_name: "a job".into(),
         queue: "default".into(),
         input: None,
+        terminal: None,
     }
 }
 

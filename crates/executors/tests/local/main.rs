@@ -5,3 +5,4 @@ mod bench;
 mod disk;
 mod resize;
 mod runs;
+mod shells;

@@ -1,5 +1,6 @@
 //! Runs that go on with other workers: see `worker.py` for what those do.
 
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
@@ -12,7 +13,7 @@ use perf::Tuning;
 use crate::bench::{Bench, KILLED, PATIENCE, RUN, TERMINATED, code, lives, order, place, program};
 
 /// A run of `worker.py` on devices of one node, with a directory that its workers share.
-struct Training {
+pub(crate) struct Training {
     bench: Bench,
     shared: PathBuf,
     /// No two orders have the same.
@@ -21,7 +22,18 @@ struct Training {
 
 impl Training {
     fn start(devices: &[u8], fault: &str) -> Training {
+        Training::start_in(Bench::new(), devices, fault)
+    }
+
+    /// Under a supervisor of its own, which may lie in the data directory.
+    pub(crate) fn start_by(supervisor: impl FnOnce(&Path) -> Vec<OsString>, devices: &[u8]) -> Training {
         let mut bench = Bench::new();
+        let supervisor = supervisor(bench.data.path());
+        bench.reopen_with(supervisor);
+        Training::start_in(bench, devices, "")
+    }
+
+    fn start_in(mut bench: Bench, devices: &[u8], fault: &str) -> Training {
         let shared = bench.data.path().join("shared");
         fs::create_dir(&shared).unwrap();
         bench.start(&training(devices, fault, &shared));
@@ -38,6 +50,12 @@ impl Training {
         let order = ResizeOrder { run: RUN, workers: on(devices), tuning, until, within };
         assert_eq!(self.bench.local().resize(&order).unwrap(), None);
         order
+    }
+
+    /// What comes of a resize.
+    pub(crate) fn tries(&mut self, devices: &[u8]) -> Result<(), String> {
+        self.order(devices, PATIENT);
+        self.outcome()
     }
 
     fn resize(&mut self, devices: &[u8]) {
@@ -64,7 +82,7 @@ impl Training {
     }
 
     /// Lets it end, and returns the exit codes by rank.
-    fn end(&mut self) -> Vec<Option<i32>> {
+    pub(crate) fn end(&mut self) -> Vec<Option<i32>> {
         self.say("end");
         self.bench.ending().exits.iter().map(|exit| exit.as_code()).collect()
     }
