@@ -19,7 +19,8 @@ use crate::error::Error;
 use crate::id::JobId;
 use crate::problem::Problem;
 use crate::progress::{ProgressReply, ProgressReport};
-use crate::spec::JobRequest;
+use crate::shell::{ShellRequest, ShellView};
+use crate::spec::{JobRequest, Window};
 use crate::view::{
     ConfigView, Explanation, Health, InputReply, JobPage, JobState, JobView, NodePage, PolicyRequest, PolicyView,
     PriorityRequest, QueueChanges, QueuePage, QueuesRequest,
@@ -163,6 +164,43 @@ impl Client {
         ask.body = Some(Bytes::copy_from_slice(bytes));
         ask.content = "application/octet-stream";
         self.ask(ask).await
+    }
+
+    /// Tells the terminal of a job how large it is from now on.
+    pub async fn set_window(&self, id: JobId, window: Window) -> Result<Window, Error> {
+        self.ask(Ask::new(Method::POST, format!("/v1/jobs/{id}/window")).json(&window)).await
+    }
+
+    /// Opens a shell beside a running job of one's own.
+    pub async fn open_shell(&self, id: JobId, request: &ShellRequest) -> Result<ShellView, Error> {
+        self.ask(Ask::new(Method::POST, format!("/v1/jobs/{id}/shells")).json(request)).await
+    }
+
+    pub async fn shell(&self, id: JobId, shell: &str) -> Result<ShellView, Error> {
+        self.get(shell_path(id, shell, "")).await
+    }
+
+    /// What is to be seen in a shell from this byte on, until it has ended.
+    pub async fn shell_output(&self, id: JobId, shell: &str, offset: u64) -> Result<Logs, Error> {
+        let path = shell_path(id, shell, &format!("/output?offset={offset}"));
+        Ok(Logs::new(self.connection.stream(Ask::new(Method::GET, path)).await?, offset))
+    }
+
+    /// Types at a shell, from this byte of all that is typed on. The same may be sent twice.
+    pub async fn type_in_shell(&self, id: JobId, shell: &str, offset: u64, keys: &[u8]) -> Result<InputReply, Error> {
+        let mut ask = Ask::new(Method::POST, shell_path(id, shell, &format!("/input?offset={offset}")));
+        ask.body = Some(Bytes::copy_from_slice(keys));
+        ask.content = "application/octet-stream";
+        self.ask(ask).await
+    }
+
+    pub async fn set_shell_window(&self, id: JobId, shell: &str, window: Window) -> Result<Window, Error> {
+        self.ask(Ask::new(Method::POST, shell_path(id, shell, "/window")).json(&window)).await
+    }
+
+    /// Hangs up on a shell.
+    pub async fn leave_shell(&self, id: JobId, shell: &str) -> Result<ShellView, Error> {
+        self.ask(Ask::new(Method::DELETE, shell_path(id, shell, ""))).await
     }
 
     pub async fn hold(&self, id: JobId) -> Result<JobView, Error> {
@@ -325,6 +363,10 @@ impl Ask {
         self.body = Some(serde_json::to_vec(body).expect("what goes over the wire can be written as JSON").into());
         self
     }
+}
+
+fn shell_path(id: JobId, shell: &str, rest: &str) -> String {
+    format!("/v1/jobs/{id}/shells/{}{rest}", address::escaped(shell))
 }
 
 /// What the service said no with; a problem of ours if it is not in that form, as behind a proxy.

@@ -7,11 +7,13 @@ mod access;
 mod client;
 mod duration;
 mod error;
+mod hook;
 mod id;
 mod problem;
 mod progress;
 mod quantity;
 mod schema;
+mod shell;
 mod spec;
 mod time;
 mod view;
@@ -20,16 +22,19 @@ pub use access::{NewToken, Role, TokenPage, TokenRequest, TokenView};
 pub use client::{Client, Events, JobQuery, LogQuery, Logs, NodeChange, default_data_dir, socket_in};
 pub use duration::Duration;
 pub use error::Error;
+pub use hook::{HookUrl, Unsent, post};
 pub use id::JobId;
 pub use problem::{FieldFault, Problem};
 pub use progress::{
-    CheckpointReport, KubeflowReport, Metric, Noise, Phases, ProgressReply, ProgressReport, RestartKind, RestartReport,
-    TrainerStatus,
+    CheckpointReport, KubeflowReport, MOST_METRICS, Metric, Noise, Phases, ProgressReply, ProgressReport, RestartKind,
+    RestartReport, TrainerStatus,
 };
 pub use quantity::Quantity;
+pub use shell::{ShellRequest, ShellView};
 pub use spec::{
     ArrayRange, BatchRequest, Built, CheckpointRequest, CommandLine, Format, GpuCount, JobRequest, LimitsRequest,
-    ResourcesRequest, RetryRequest, Scene, UlimitsRequest, Umask, WorkersRequest, changes_direction, read,
+    NotifyEvent, NotifyRequest, ResourcesRequest, RetryRequest, Scene, UlimitsRequest, Umask, Window, WorkersRequest,
+    changes_direction, read,
 };
 pub use time::{rfc3339, unix_millis};
 pub use view::{

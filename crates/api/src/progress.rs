@@ -155,7 +155,8 @@ pub struct Metric {
     pub value: String,
 }
 
-const MOST_METRICS: usize = 100;
+/// So many more numbers a report may have.
+pub const MOST_METRICS: usize = 100;
 const LONGEST_NAME: usize = 128;
 const LONGEST_STEP_SECONDS: f64 = 1e6;
 const LARGEST_BATCH: u32 = 1 << 30;

@@ -8,8 +8,10 @@ mod check;
 mod command;
 mod gpus;
 mod moment;
+mod notify;
 mod parse;
 mod umask;
+mod window;
 mod workers;
 
 use std::collections::BTreeMap;
@@ -26,8 +28,10 @@ pub use build::{Built, Scene};
 pub use check::changes_direction;
 pub use command::CommandLine;
 pub use gpus::GpuCount;
+pub use notify::{NotifyEvent, NotifyRequest};
 pub use parse::{Format, read};
 pub use umask::Umask;
+pub use window::Window;
 pub use workers::WorkersRequest;
 
 /// A job to be run. Only the command is required.
@@ -93,8 +97,16 @@ pub struct JobRequest {
     /// Its first worker reads what is sent to `POST /v1/jobs/{id}/input`; otherwise its standard input is empty.
     #[serde(default, skip_serializing_if = "is_default")]
     pub stdin: bool,
+    /// Its first worker has a terminal of this size, and reads from it what is sent to `POST /v1/jobs/{id}/input`. Such a job
+    /// has a fixed number of workers and is not retried; it is stopped to make room only while its queue borrows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pty: Option<Window>,
     #[serde(default, skip_serializing_if = "is_default")]
     pub ulimits: UlimitsRequest,
+    /// Who is told when it starts, ends, fails or is preempted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(max_items = 4)]
+    pub notify: Vec<NotifyRequest>,
 }
 
 /// What each worker needs.
@@ -221,7 +233,9 @@ impl JobRequest {
             array: None,
             hold: false,
             stdin: false,
+            pty: None,
             ulimits: UlimitsRequest::default(),
+            notify: Vec::new(),
         }
     }
 

@@ -13,11 +13,13 @@ use plan::Claim;
 use crate::clock::{Clock, Reading};
 use crate::data_dir::journal_path;
 use crate::error::ServerError;
-use crate::fact::{FORMAT, Fact};
+use crate::fact::{Caller, Deed, FORMAT, Fact};
 use crate::ledger::Unknown;
 use crate::live::text_of;
 use crate::opening::Past;
-use crate::retention::{Retention, ended_at, forgettable, needed, removable, removable_archives, remove_archives};
+use crate::retention::{
+    Retention, ended_at, forgettable, needed, removable, removable_archives, remove_archives, remove_each,
+};
 
 /// Everything that these limits leave no room for.
 #[derive(Debug)]
@@ -57,12 +59,18 @@ impl Clearing {
     }
 
     /// Removes all of it; false if jobs are left to the service that has the journal open, which forgets them by itself.
+    /// An error if something could not be removed; everything else is gone then.
     pub fn remove(&self, limits: &Retention) -> Result<bool, ServerError> {
         let forgotten = self.jobs.is_empty() || forget(&journal_path(&self.data_dir), limits)?;
-        self.runs.iter().try_for_each(|run| run.remove(&self.data_dir))?;
+        let runs = remove_each(&self.runs, |run| run.remove(&self.data_dir));
         remove_archives(&self.data_dir, &self.archives, self.next_number)?;
-        self.checkpoints.iter().try_for_each(OldCheckpoints::remove)?;
-        Ok(forgotten)
+        let checkpoints = remove_each(&self.checkpoints, OldCheckpoints::remove);
+        let mut failures =
+            runs.into_iter().map(|(_, error)| error).chain(checkpoints.into_iter().map(|(_, error)| error));
+        match failures.next() {
+            None => Ok(forgotten),
+            Some(source) => Err(ServerError::NotRemoved { count: 1 + failures.count(), source }),
+        }
     }
 }
 
@@ -118,9 +126,10 @@ fn forget(path: &Path, limits: &Retention) -> Result<bool, ServerError> {
     let past = Past::read(&journal.reader()?)?;
     let claims = past.forgettable(limits);
     if !claims.is_empty() {
-        let fact = text_of(&Fact::Core(Event::Forgotten { claims }));
+        let deed = Deed::ForgetJobs(claims.len() as u32);
+        let facts = [Fact::Core(Event::Forgotten { claims }), Fact::Did { by: Caller::of_this_process(), deed }];
         journal.set_mark(u64::from(past.ledger.next_number()));
-        journal.append(past.now().as_millis(), &[fact])?;
+        journal.append(past.now().as_millis(), &facts.each_ref().map(text_of))?;
     }
     Ok(true)
 }

@@ -10,7 +10,7 @@ use api::{
 };
 use cluster::{ClaimId, JobSpec, NodeId, QueueDraft, Run, Span, Time};
 use engine::{Engine, Event, Input, Refusal, Request, State};
-use executors::{Account, Ending, Limits, News, Origin, Program};
+use executors::{Account, Delivery, Ending, Limits, News, Origin, Program, Window};
 use perf::{GradientNoise, Interruption, Observation, Speed, StepReport};
 use plan::{FailureCause, Phase};
 use policies::PolicyConfig;
@@ -19,8 +19,13 @@ use crate::access::{Ceiling, MOST_TOKENS, Token};
 use crate::clock::ClockFound;
 use crate::fact::{Acceptance, Array, Caller, Deed, Fact};
 use crate::ledger::{Ledger, Unknown};
+use crate::notification;
 use crate::queues::Review;
-use crate::typical::Typical;
+use crate::seldom::{Seldom, cut};
+use crate::typical::{Known, Typical};
+
+/// So much is said of a progress line that cannot be read.
+const LONGEST_FAULT: usize = 200;
 
 /// The decision core with what the service keeps beside it.
 #[allow(missing_debug_implementations, reason = "a policy need not be printable")]
@@ -28,6 +33,8 @@ pub struct Core {
     pub engine: Engine,
     pub ledger: Ledger,
     typical: Typical,
+    /// Of which runs it was said that what they report cannot be read.
+    faults: Seldom<Run>,
 }
 
 /// What somebody asks of the service.
@@ -46,6 +53,8 @@ pub enum Ask {
     UsePolicy(PolicyConfig),
     ChangeQueues(Vec<QueueDraft>),
     Report(JobId, ProgressReport),
+    /// It is on record before it is done.
+    OpenShell(JobId),
     /// The core gives it its number.
     MakeToken(Box<Token>),
     RevokeToken {
@@ -97,11 +106,17 @@ impl Submission {
             job_name: request.display_name(),
             queue: scene.queues.queue(spec.queue).name.to_string(),
             input: None,
+            terminal: request.pty.map(window_of).transpose()?,
         };
         let array = request.array.map(|array| Array { indices: array.tasks().collect(), at_once: array.at_once });
         let (spec, speed, ceiling) = (Arc::new(spec), Arc::new(built.speed), Ceiling::default());
         Ok(Submission { spec, speed, request, program, key, array, ceiling, continues: Vec::new() })
     }
+}
+
+fn window_of(window: api::Window) -> Result<Window, FieldFault> {
+    let (rows, columns) = window.check(Some("pty"))?;
+    Ok(Window { rows, columns })
 }
 
 /// What came of it.
@@ -148,7 +163,13 @@ enum Awaited {
 
 impl Core {
     pub fn new(engine: Engine, ledger: Ledger) -> Core {
-        Core { engine, ledger, typical: Typical::default() }
+        Core { engine, ledger, typical: Typical::default(), faults: Seldom::default() }
+    }
+
+    /// From now on the first report counts wherever a job is. Those of a simulated world carry no noise, and a
+    /// simulator waits for no second one.
+    pub fn trust_all_reports(&mut self) {
+        self.typical.trusts_all = true;
     }
 
     /// Takes everything pending and decides once.
@@ -201,6 +222,13 @@ impl Core {
         Ok(())
     }
 
+    /// Puts on record who is to be told of what the step has decided.
+    pub(crate) fn announce(&mut self, now: Time, step: &mut Step) {
+        for notification in notification::due(&step.facts, self.engine.state(), &self.ledger) {
+            self.put_on_record(now, Fact::NotificationDue(notification), step);
+        }
+    }
+
     /// Nothing is known any more of these claims.
     pub(crate) fn forget(&mut self, now: Time, claims: Vec<ClaimId>, step: &mut Step) {
         if !claims.is_empty() {
@@ -245,6 +273,9 @@ impl Core {
         }
         let claims = self.engine.state().books().claims();
         ended.retain(|&claim| !claims.claim(claim).is_live());
+        for &claim in &ended {
+            self.typical.forget(claim);
+        }
         ended
     }
 
@@ -303,10 +334,18 @@ impl Core {
                 for line in lines {
                     match ProgressReport::parse_line(&line) {
                         Ok(report) => self.reported(now, run, report, step, inputs),
-                        Err(fault) => {
-                            tracing::warn!(job = %self.ledger.id(run.claim), %fault, "a progress line is passed over");
-                        }
+                        Err(fault) => self.say_fault(now, run, &fault),
                     }
+                }
+            }
+            News::Notified { number, delivery } => {
+                // A service that was killed may have had it delivered, and heard of it, before.
+                if let Some((_, due)) = self.ledger.notification_due(number) {
+                    if delivery != Delivery::Delivered {
+                        let (job, event) = (self.ledger.id(due.claim), due.event);
+                        tracing::warn!(%job, %event, ?delivery, "somebody could not be told of a job");
+                    }
+                    self.put_on_record(now, Fact::Notified { number, delivery }, step);
                 }
             }
             News::Resized { run } => inputs.push(Input::Report(Event::RunResized { run })),
@@ -322,10 +361,23 @@ impl Core {
                     return;
                 }
                 inputs.extend(self.verdict(run, &ending).into_iter().map(Input::Report));
-                self.typical.forget(run.claim);
+                self.typical.run_ended(run.claim);
                 self.put_on_record(now, Fact::Ended { run, ending }, step);
             }
         }
+    }
+
+    /// A job decides how often it writes such lines, and what stands in them.
+    fn say_fault(&mut self, now: Time, run: Run, fault: &FieldFault) {
+        if let Some((fault, unsaid)) = self.fault_to_say(now, run, fault) {
+            tracing::warn!(job = %self.ledger.id(run.claim), fault, unsaid, "a progress line is passed over");
+        }
+    }
+
+    /// What is said of a line that cannot be read, if something is said, and of how many before it nothing was.
+    fn fault_to_say(&mut self, now: Time, run: Run, fault: &FieldFault) -> Option<(String, u64)> {
+        let unsaid = self.faults.next(run, now)?;
+        Some((cut(&fault.to_string(), LONGEST_FAULT), unsaid))
     }
 
     /// A fact of the service's own.
@@ -346,14 +398,16 @@ impl Core {
         // Nobody saw how it ended, or it never came as far as its own workers.
         let nobody_seen = ending.exits.iter().all(|exit| exit.as_code().is_none());
         let lost = code.is_none() && (ending.started || nobody_seen);
+        // Nobody can go on at a terminal where a session was that is gone.
+        let is_session = ending.started && acceptance.is_some_and(|acceptance| acceptance.program.terminal.is_some());
+        let is_awaited = matches!(claim.phase, Phase::Stopping { .. });
         let verdict = match code {
             Some(0) => Event::RunFinished { run },
             _ if ending.limit_reached => Event::RunStopped { run, done: claim.progress.done.max(saved) },
+            _ if is_session && !is_awaited && (lost || ending.told_to_stop) => failed(FailureCause::Final),
             _ if lost && !ending.hung => failed(FailureCause::Mishap),
             // A job that is told to stop may save its state first, so what it last reported counts.
-            _ if ending.told_to_stop && matches!(claim.phase, Phase::Stopping { .. }) => {
-                Event::RunStopped { run, done: claim.progress.done.max(saved) }
-            }
+            _ if ending.told_to_stop && is_awaited => Event::RunStopped { run, done: claim.progress.done.max(saved) },
             _ if ending.told_to_stop => failed(FailureCause::Mishap),
             Some(code) if !codes.is_empty() && !codes.iter().any(|&listed| i32::from(listed) == code) => {
                 failed(FailureCause::Final)
@@ -382,7 +436,8 @@ impl Core {
         let known = self.ledger.job(run.claim).and_then(|job| job.report.as_ref()).map(|(_, known)| known);
         let interruption = report.restart.as_deref().and_then(|restart| self.interruption(now, run.claim, restart));
         let told = step_report(state, run.claim, known, &report);
-        let steps = told.steps.map(|steps| self.typical.of(run.claim, steps));
+        let known = told.steps.map(|steps| (steps, known_of(state, run.claim, &steps)));
+        let steps = known.and_then(|(steps, known)| self.typical.of(now, run.claim, steps, known));
         let progress = StepReport { interruption, steps, ..told };
         inputs.push(Input::Report(Event::RunProgressed { run, report: progress }));
         self.put_on_record(now, Fact::Reported { run, report }, step);
@@ -462,6 +517,7 @@ impl Batch<'_> {
             Ask::ChangeQueues(drafts) => self.change_queues(caller, &drafts),
             Ask::MakeToken(token) => self.make_token(now, caller, *token),
             Ask::RevokeToken { id, unix_ms } => self.revoke_token(now, caller, id, unix_ms),
+            Ask::OpenShell(id) => self.open_shell(now, caller, id),
             Ask::Report(id, report) => {
                 let claim = self.one(id)?;
                 let owner = &self.core.ledger.acceptance(claim).expect("it was just found").owner;
@@ -573,6 +629,18 @@ impl Batch<'_> {
         Ok(Awaited::Known(Ok(Done::Token(Arc::new(token)))))
     }
 
+    /// A shell is the job's user: nobody else may be that.
+    fn open_shell(&mut self, now: Time, caller: &Caller, id: JobId) -> Result<Awaited, Problem> {
+        let claim = self.one(id)?;
+        let owner = &self.core.ledger.acceptance(claim).expect("it was just found").owner;
+        if owner.uid != caller.uid {
+            return Err(not_yours(id));
+        }
+        let fact = Fact::Did { by: caller.clone(), deed: Deed::OpenShell(id) };
+        self.core.put_on_record(now, fact, self.step);
+        Ok(Awaited::Known(Ok(Done::Nothing)))
+    }
+
     /// The same change to all claims of a job that have not ended; it is refused if none is left.
     fn change(
         &mut self,
@@ -641,9 +709,9 @@ impl Batch<'_> {
 
     fn change_queues(&mut self, caller: &Caller, drafts: &[QueueDraft]) -> Result<Awaited, Problem> {
         at_least(Role::Admin, caller)?;
-        let (books, ledger) = (self.core.engine.state().books(), &self.core.ledger);
-        let review = Review::of(books, ledger, drafts)?;
-        let changes = review.views(books, ledger);
+        let (state, ledger) = (self.core.engine.state(), &self.core.ledger);
+        let review = Review::of(state, ledger, drafts)?;
+        let changes = review.views(state.books(), ledger);
         if changes.is_empty() {
             return Ok(Awaited::Known(Ok(Done::Queues(changes))));
         }
@@ -664,7 +732,10 @@ impl Batch<'_> {
         let claims = self.core.ledger.claims(id).ok_or_else(|| no_job(&self.core.ledger, id))?;
         match claims.len() {
             1 => Ok(ClaimId(claims.start)),
-            _ => Err(Problem::conflict(format!("job {id} is an array: say which task, like {id}_0"))),
+            _ => {
+                let first = self.core.ledger.id(ClaimId(claims.start));
+                Err(Problem::conflict(format!("job {id} is an array: say which task, like {first}")))
+            }
         }
     }
 }
@@ -730,6 +801,21 @@ fn step_report(state: &State, claim: ClaimId, known: Option<&ProgressReport>, re
     }
 }
 
+/// What the model of a claim already knows of steps such as these.
+fn known_of(state: &State, claim: ClaimId, steps: &Observation) -> Known {
+    let books = state.books();
+    let claim = books.claim(claim);
+    let kind = claim.holds().and_then(|holds| holds.placement.shape(&books.cluster).kind);
+    match kind.and_then(|kind| claim.learned.on(kind)) {
+        None => Known::Nothing,
+        Some(model) => match model.like(steps) {
+            Some(&known) => Known::Estimate(known),
+            None if model.has_had(steps.nodes, steps.replicas) => Known::Nothing,
+            None => Known::OtherWorkers,
+        },
+    }
+}
+
 /// The steps a report tells of, if it says enough. A job times whole steps; what is learnt from is the last pass of one,
 /// after which gradients are exchanged, and the passes before it without that.
 fn observation(report: &ProgressReport, nodes: u32, replicas: u32) -> Option<Observation> {
@@ -776,6 +862,7 @@ mod tests {
     use executors::Exit;
 
     use crate::clock::Reading;
+    use crate::retention::{Retention, forgettable};
 
     /// A job of one worker on a cluster of one device, running since its first second.
     fn running() -> (Core, Run) {
@@ -873,6 +960,33 @@ mod tests {
     }
 
     #[test]
+    fn who_would_borrow_with_all_that_go_before_it_is_told_so_at_submission() {
+        for policy in ["fifo", crate::DEFAULT_POLICY] {
+            let mut core = two_queues(policy);
+            let notice = |core: &Core, secs, job| {
+                crate::views::job(&shown(core), job, Time::from_secs(secs), false).unwrap().notice
+            };
+            submit(&mut core, 1, "b", |job| job.workers = "2".parse().unwrap()).unwrap();
+            submit(&mut core, 2, "a", |job| job.array = Some("0-4".parse().unwrap())).unwrap();
+            core.step(Time::from_secs(3), Vec::new(), Vec::new());
+            let borrows = |job: &str| notice(&core, 3, job.parse().unwrap()).is_some();
+            let found = ["1", "1_0", "1_1", "1_2", "1_4"].map(borrows);
+            assert_eq!(found, [true, false, false, true, true], "{policy}: two of five tasks are within the guarantee");
+
+            let mut core = two_queues(policy);
+            let elastic = api::WorkersRequest { min: 2, max: 4, preferred: None };
+            submit(&mut core, 1, "a", |job| job.workers = elastic).unwrap();
+            assert_eq!(notice(&core, 1, JobId::job(0)), None, "{policy}: of the guarantee it has its minimum");
+            submit(&mut core, 1, "a", |_| {}).unwrap();
+            let told = notice(&core, 1, JobId::job(1)).unwrap_or_default();
+            assert!(told.starts_with("queue a is guaranteed 2 GPUs and borrows"), "{policy}: {told}");
+            submit(&mut core, 1, "a", |job| job.priority = 5).unwrap();
+            assert_eq!(notice(&core, 1, JobId::job(2)), None, "{policy}: it goes before the others");
+            assert!(notice(&core, 1, JobId::job(0)).is_some(), "{policy}: and they come after it");
+        }
+    }
+
+    #[test]
     fn a_gang_that_has_waited_long_is_told_when_it_starts_at_the_latest() {
         for policy in ["fifo", crate::DEFAULT_POLICY] {
             let mut core = guarded("1x2", Vec::new(), policy);
@@ -898,6 +1012,81 @@ mod tests {
     }
 
     #[test]
+    fn nothing_is_foretold_from_what_jobs_of_other_names_took() {
+        for policy in ["fifo", crate::DEFAULT_POLICY] {
+            let mut core = guarded("1x2", Vec::new(), policy);
+            let run = |claim| Run { claim: ClaimId(claim), attempt: 1 };
+            submit(&mut core, 1, "root", |job| job.name = Some("other".into())).unwrap();
+            core.step(Time::from_secs(2), Vec::new(), vec![News::Started { run: run(0) }]);
+            let exits = vec![Exit { code: Some(0), signal: None }];
+            let ending = Ending { started: true, exits, ..Ending::default() };
+            core.step(Time::from_secs(302), Vec::new(), vec![News::Ended { run: run(0), ending }]);
+            let history = core.engine.state().books().history();
+            assert!(history.expected(&"ada".into(), &"train".into()).is_some(), "there is something to guess from");
+            submit(&mut core, 303, "root", |_| {}).unwrap();
+            core.step(Time::from_secs(304), Vec::new(), vec![News::Started { run: run(1) }]);
+            submit(&mut core, 305, "root", |job| job.workers = "2".parse().unwrap()).unwrap();
+            core.step(Time::from_secs(906), Vec::new(), Vec::new());
+            let told = crate::explain::explain(&shown(&core), JobId::job(2), Time::from_secs(906), None).unwrap();
+            let expected = "starts at the latest when 1 ends (rule reservations)";
+            assert_eq!(told.message.as_deref(), Some(expected), "{policy}");
+        }
+    }
+
+    #[test]
+    fn who_starts_at_the_latest_when_takes_account_of_those_that_go_before_it() {
+        for policy in ["fifo", crate::DEFAULT_POLICY] {
+            let mut core = guarded("1x4", Vec::new(), policy);
+            for (job, secs) in [1200, 2400].into_iter().enumerate() {
+                let at = 2 * job as u64;
+                submit(&mut core, at + 1, "root", |job| {
+                    job.workers = "2".parse().unwrap();
+                    job.limits.max_runtime = Some(api::Duration::from_secs(secs));
+                })
+                .unwrap();
+                let run = Run { claim: ClaimId(job as u32), attempt: 1 };
+                core.step(Time::from_secs(at + 2), Vec::new(), vec![News::Started { run }]);
+            }
+            submit(&mut core, 5, "root", |job| job.workers = "2".parse().unwrap()).unwrap();
+            submit(&mut core, 100, "root", |job| {
+                job.workers = "2".parse().unwrap();
+                job.priority = 5;
+            })
+            .unwrap();
+            core.step(Time::from_secs(606), Vec::new(), Vec::new());
+            core.step(Time::from_secs(702), Vec::new(), Vec::new());
+            let message = |job| {
+                crate::explain::explain(&shown(&core), JobId::job(job), Time::from_secs(702), None).unwrap().message
+            };
+            for (job, other) in [(3, 0), (2, 1)] {
+                let told = message(job).unwrap();
+                let expected = format!("starts at the latest when {other} ends, about");
+                assert!(told.starts_with(&expected), "{policy}: job {job}: {told}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_time_in_which_a_gang_was_held_does_not_count_as_waiting() {
+        let mut core = guarded("1x2", Vec::new(), "fifo");
+        submit(&mut core, 1, "root", |_| {}).unwrap();
+        core.step(Time::from_secs(2), Vec::new(), vec![News::Started { run: Run { claim: ClaimId(0), attempt: 1 } }]);
+        submit(&mut core, 3, "root", |job| {
+            job.workers = "2".parse().unwrap();
+            job.hold = true;
+        })
+        .unwrap();
+        let release = (Caller::new(1, "ada", Role::User), Ask::Release(JobId::job(1)));
+        core.step(Time::from_secs(3600), vec![release], Vec::new()).replies.remove(0).unwrap();
+        core.step(Time::from_secs(3601), Vec::new(), Vec::new());
+        let reason = |core: &Core| core.engine.state().books().claim(ClaimId(1)).note.reason;
+        assert_ne!(reason(&core), plan::Reason::Reserved);
+        assert_eq!(core.engine.next_wakeup(), Some(Time::from_secs(4200)), "it gets its reservation then");
+        core.step(Time::from_secs(4200), Vec::new(), Vec::new());
+        assert_eq!(reason(&core), plan::Reason::Reserved);
+    }
+
+    #[test]
     fn a_job_that_may_not_be_interrupted_must_fit_into_what_its_queue_is_guaranteed() {
         let mut core = two_queues("fifo");
         let pinned = |workers: &'static str| {
@@ -911,6 +1100,43 @@ mod tests {
         assert!(problem.contains(expected), "{problem}");
         submit(&mut core, 2, "a", pinned("2")).unwrap();
         assert!(submit(&mut core, 3, "root", pinned("1")).is_err(), "all of the root is guaranteed to others");
+    }
+
+    #[test]
+    fn queues_are_not_changed_so_that_a_waiting_job_that_may_not_be_interrupted_never_starts() {
+        let admin = Caller::new(1, "root", Role::Admin);
+        let queue = |name: &str, guarantee| QueueDraft { guarantee, ..QueueDraft::named(name) };
+        let change = |core: &mut Core, secs, queues: Vec<QueueDraft>| {
+            let ask = (admin.clone(), Ask::ChangeQueues(queues));
+            core.step(Time::from_secs(secs), vec![ask], Vec::new()).replies.remove(0)
+        };
+        let pinned = |job: &mut JobRequest| {
+            job.workers = "2".parse().unwrap();
+            job.interruptible = Some(false);
+            job.hold = true;
+        };
+        let mut core = two_queues("fifo");
+        submit(&mut core, 1, "a", pinned).unwrap();
+        for (secs, queues) in [(2, vec![queue("a", 1.0), queue("b", 2.0)]), (3, vec![queue("b", 2.0)])] {
+            let refused = change(&mut core, secs, queues).unwrap_err().to_string();
+            let expected = "with these queues job 0 could never run: it may not be interrupted and needs 2 GPUs";
+            assert!(refused.contains(expected), "{refused}");
+        }
+        let mut core = guarded("1x4", Vec::new(), "fifo");
+        submit(&mut core, 1, "root", pinned).unwrap();
+        let refused = change(&mut core, 2, vec![queue("a", 2.0), queue("b", 1.0)]).unwrap_err().to_string();
+        assert!(refused.contains("and queue root is guaranteed 1"), "{refused}");
+        change(&mut core, 3, vec![queue("a", 2.0)]).unwrap();
+
+        let mut core = two_queues("fifo");
+        submit(&mut core, 1, "a", |job| {
+            pinned(job);
+            job.hold = false;
+        })
+        .unwrap();
+        core.step(Time::from_secs(2), Vec::new(), vec![News::Started { run: Run { claim: ClaimId(0), attempt: 1 } }]);
+        change(&mut core, 3, Vec::new()).unwrap();
+        assert!(core.engine.state().books().claim(ClaimId(0)).holds().is_some(), "what runs goes on");
     }
 
     fn says(core: &mut Core, secs: u64, run: Run, lines: &[&str]) {
@@ -950,6 +1176,67 @@ mod tests {
         assert_eq!(done(&core), 120);
         says(&mut core, 4, run, &[r#"{"loss": 0.5}"#]);
         assert_eq!(done(&core), 120);
+    }
+
+    #[test]
+    fn jobs_that_have_ended_are_forgotten_by_size_the_oldest_first() {
+        let mut core = two_queues("fifo");
+        for number in 0..3 {
+            let large = |job: &mut JobRequest| {
+                job.hold = true;
+                job.env.insert("LARGE".into(), "x".repeat(100_000));
+            };
+            submit(&mut core, number + 1, "a", large).unwrap();
+        }
+        submit(&mut core, 4, "a", |job| job.hold = true).unwrap();
+        let root = Caller::new(0, "root", Role::Admin);
+        for number in 0..4 {
+            let cancel = vec![(root.clone(), Ask::Cancel(JobId::job(number)))];
+            core.step(Time::from_secs(u64::from(10 + number)), cancel, Vec::new());
+        }
+        // The policy hears of their ends when it is asked next. One that goes on is not counted.
+        submit(&mut core, 20, "a", |_| {}).unwrap();
+        let forgotten = |core: &Core, size: u64| {
+            let limits = Retention { jobs_size: api::Quantity::new(size), ..Retention::default() };
+            let claims = forgettable(Time::from_secs(30), core.engine.state(), &core.ledger, &limits, usize::MAX);
+            claims.into_iter().map(|claim| claim.0).collect::<Vec<_>>()
+        };
+        // What a job is described by and what is run for it: both have its environment.
+        let sizes = [1 << 30, 620_000, 420_000, 220_000, 20_000, 0];
+        let expected: [&[u32]; 6] = [&[], &[], &[0], &[0, 1], &[0, 1, 2], &[0, 1, 2, 3]];
+        assert_eq!(sizes.map(|size| forgotten(&core, size)), expected.map(<[u32]>::to_vec));
+        let text = serde_json::to_string(&core.ledger).unwrap();
+        let read: Ledger = serde_json::from_str(&text).unwrap();
+        assert_eq!(read, core.ledger);
+        let old = serde_json::from_str::<serde_json::Value>(&text).map(without_sizes).unwrap();
+        assert_eq!(serde_json::from_value::<Ledger>(old).unwrap(), core.ledger, "an earlier version wrote no sizes");
+    }
+
+    fn without_sizes(mut value: serde_json::Value) -> serde_json::Value {
+        match &mut value {
+            serde_json::Value::Object(fields) => {
+                fields.remove("size");
+                fields.values_mut().for_each(|field| *field = without_sizes(field.take()));
+            }
+            serde_json::Value::Array(values) => {
+                values.iter_mut().for_each(|value| *value = without_sizes(value.take()));
+            }
+            _ => {}
+        }
+        value
+    }
+
+    #[test]
+    fn lines_that_cannot_be_read_do_not_fill_the_log() {
+        let (mut core, run) = running();
+        let line = format!(r#"{{"{}": 1}}"#, "x".repeat(60_000));
+        let fault = ProgressReport::parse_line(&line).unwrap_err();
+        let at = Time::from_secs;
+        let (said, unsaid) = core.fault_to_say(at(3), run, &fault).unwrap();
+        assert!(said.chars().count() <= LONGEST_FAULT + 1 && said.contains("unknown field"), "{said}");
+        assert_eq!(unsaid, 0);
+        assert!((0..1000).all(|_| core.fault_to_say(at(4), run, &fault).is_none()));
+        assert_eq!(core.fault_to_say(at(63), run, &fault).map(|(_, unsaid)| unsaid), Some(1000));
     }
 
     #[test]

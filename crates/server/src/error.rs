@@ -43,6 +43,8 @@ pub enum ServerError {
     ForeignEntries { path: PathBuf, found: Identity, own: Identity },
     #[error(transparent)]
     Executor(#[from] ExecutorError),
+    #[error("{count} directories could not be removed, and everything else was; of the first one")]
+    NotRemoved { count: usize, source: ExecutorError },
     #[error("the machine cannot be described: {0}")]
     Machine(#[from] Invalid),
     #[error("entry {seq} of the journal cannot be understood: {message}; it may be of a newer version")]

@@ -6,16 +6,19 @@ use std::sync::Arc;
 use api::{JobId, JobRequest, ProgressReport, Role};
 use cluster::{ClaimId, Run};
 use engine::Event;
-use executors::{Ending, Program};
+use executors::{Delivery, Ending, Program};
 use journal::Identity;
+use nix::unistd::{User, geteuid};
 use serde::{Deserialize, Serialize};
 
 use crate::access::Token;
 use crate::clock::ClockFound;
+use crate::notification::Notification;
 
 /// The number of the format of facts and snapshots. Format 1 had no number, no identity and no gaps between jobs; format 2
-/// said nothing of clocks and of how long runs lasted; format 3 knew no safeguards.
-pub(crate) const FORMAT: u32 = 4;
+/// said nothing of clocks and of how long runs lasted; format 3 knew no safeguards; format 4 knew neither notifications nor
+/// that somebody opened a shell, accepted a loss or a copy, or forgot jobs by hand.
+pub(crate) const FORMAT: u32 = 5;
 
 /// One entry of the journal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -62,6 +65,13 @@ pub enum Fact {
     },
     /// The wall clock is not where it was, or the machine was restarted. Entries themselves carry engine time.
     Clock(ClockFound),
+    /// Somebody is to be told of a job, because of what stands before this in the same batch.
+    NotificationDue(Notification),
+    /// What came of that.
+    Notified {
+        number: u64,
+        delivery: Delivery,
+    },
 }
 
 /// A change that somebody asked for and that was made.
@@ -79,6 +89,14 @@ pub enum Deed {
     UsePolicy(String),
     /// What it changed, in words.
     ChangeQueues(Vec<String>),
+    /// Beside a running job, as its user.
+    OpenShell(JobId),
+    /// To go on without what was lost, which is said in words.
+    AcceptLoss(String),
+    /// To go on in a copy of another data directory.
+    AcceptCopy,
+    /// So many claims of jobs that had ended, by hand and not by the service.
+    ForgetJobs(u32),
 }
 
 /// What was submitted, by whom, and what is to be run for it.
@@ -127,6 +145,13 @@ impl Acceptance {
 }
 
 impl Caller {
+    /// Whoever started this process, for what is done at its start and not asked for over HTTP.
+    pub(crate) fn of_this_process() -> Caller {
+        let uid = geteuid();
+        let name = User::from_uid(uid).ok().flatten().map_or_else(|| uid.to_string(), |user| user.name);
+        Caller::new(uid.as_raw(), name, Role::Admin)
+    }
+
     /// Somebody on the socket.
     pub fn new(uid: u32, name: impl Into<String>, role: Role) -> Caller {
         Caller { uid, name: name.into(), role, token: None }

@@ -199,7 +199,7 @@ fn next_steps(shown: &Shown, claim: &Claim, kind: &str, id: JobId, worker: Optio
 }
 
 /// Whether a claim has ended without success, and nobody wanted that.
-fn has_failed(claim: &Claim) -> bool {
+pub(crate) fn has_failed(claim: &Claim) -> bool {
     matches!(&claim.phase, Phase::Ended { outcome, .. } if !matches!(outcome, Outcome::Finished | Outcome::Cancelled))
 }
 

@@ -4,10 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use api::{JobId, ProgressReport, RestartKind, RestartReport};
+use api::{JobId, MOST_METRICS, NotifyEvent, ProgressReport, RestartKind, RestartReport};
 use cluster::{ClaimId, Cluster, Run, Shape, Span, Time};
 use engine::{Command, Event};
-use executors::Ending;
+use executors::{Delivery, Ending};
 use journal::Identity;
 use plan::{FailureCause, Note, Outcome, Table};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -15,6 +15,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::access::Token;
 use crate::clock::Timeline;
 use crate::fact::{Acceptance, Fact};
+use crate::notification::Notification;
+use crate::size::size_of;
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Ledger {
@@ -41,6 +43,16 @@ pub struct Ledger {
     identity: Option<Identity>,
     #[serde(default)]
     timeline: Timeline,
+    /// What is to be told and was not yet, since when; by number.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    due: BTreeMap<u64, (Time, Notification)>,
+    /// How many notifications there were.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    notification_count: u64,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// What was submitted at once, and the jobs it became.
@@ -49,6 +61,19 @@ struct Submitted {
     acceptance: Arc<Acceptance>,
     /// One for each task.
     jobs: Vec<Job>,
+    /// Of what was told, to whoever wanted to hear it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    announced: Vec<NotifyEvent>,
+    /// How large the acceptance is where it is written down; 0 in a snapshot of an earlier version.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    size: u64,
+}
+
+impl Submitted {
+    fn new(acceptance: Arc<Acceptance>, jobs: Vec<Job>) -> Submitted {
+        let size = size_of(&acceptance);
+        Submitted { acceptance, jobs, announced: Vec::new(), size }
+    }
 }
 
 /// All submissions, as fast to find as a claim is: this is asked many times for every job that is shown.
@@ -84,7 +109,10 @@ impl Submissions {
         self.all.get_mut(first)?.jobs.get_mut(place)
     }
 
-    fn insert(&mut self, submitted: Submitted) {
+    fn insert(&mut self, mut submitted: Submitted) {
+        if submitted.size == 0 {
+            submitted.size = size_of(&submitted.acceptance);
+        }
         let first = submitted.acceptance.first;
         if submitted.jobs.len() > 1 {
             self.arrays.insert(first);
@@ -187,6 +215,7 @@ pub enum What {
     LimitReached,
     Ended(Outcome),
     Noted(Note),
+    Notified(NotifyEvent, Delivery),
 }
 
 /// So much of a job's life is kept beside the journal.
@@ -223,6 +252,11 @@ impl Ledger {
     /// Every submission that is not forgotten and whose number is lower, in order.
     pub fn submissions_before(&self, number: u32) -> impl DoubleEndedIterator<Item = &Arc<Acceptance>> + Send {
         self.submissions.all.before(ClaimId(number)).map(|(_, submitted)| &submitted.acceptance)
+    }
+
+    /// The same with how large each is where it is written down.
+    pub(crate) fn submissions_and_sizes(&self) -> impl Iterator<Item = (&Arc<Acceptance>, u64)> {
+        self.submissions.all.iter().map(|(_, submitted)| (&submitted.acceptance, submitted.size))
     }
 
     pub fn submission_count(&self) -> usize {
@@ -280,6 +314,26 @@ impl Ledger {
         tasks.map(ClaimId).find(|&task| self.job(task).is_some_and(|job| job.throttled))
     }
 
+    /// The number of the next notification.
+    pub(crate) fn next_notification(&self) -> u64 {
+        self.notification_count
+    }
+
+    /// Whether a job, by its first claim, was told of in this respect.
+    pub(crate) fn has_announced(&self, first: ClaimId, event: NotifyEvent) -> bool {
+        self.submissions.all.get(first).is_some_and(|submitted| submitted.announced.contains(&event))
+    }
+
+    /// What is to be told and was not yet, since when.
+    pub fn notifications_due(&self) -> impl Iterator<Item = &(Time, Notification)> {
+        self.due.values()
+    }
+
+    /// Whether a notification is still to be delivered.
+    pub(crate) fn notification_due(&self, number: u64) -> Option<&(Time, Notification)> {
+        self.due.get(&number)
+    }
+
     pub fn tokens(&self) -> impl Iterator<Item = &Token> {
         self.tokens.iter().map(|token| &**token)
     }
@@ -312,6 +366,12 @@ impl Ledger {
             Fact::Clock(found) => self.timeline.apply(now, found),
             Fact::Core(event) => self.observe(now, event, cluster),
             Fact::Did { .. } => {}
+            Fact::NotificationDue(notification) => self.announce(now, notification),
+            Fact::Notified { number, delivery } => {
+                if let Some((_, Notification { claim, event, .. })) = self.due.remove(number) {
+                    self.happened(now, claim, What::Notified(event, delivery.clone()));
+                }
+            }
             Fact::TokenMade { token, .. } => {
                 self.tokens.retain(|earlier| earlier.is_good(token.made_unix_ms));
                 self.token_count = self.token_count.max(token.id);
@@ -344,13 +404,24 @@ impl Ledger {
         };
         let jobs = (0..acceptance.task_count()).map(job).collect();
         self.next += acceptance.task_count();
-        self.submissions.insert(Submitted { acceptance: acceptance.clone(), jobs });
+        self.submissions.insert(Submitted::new(acceptance.clone(), jobs));
+    }
+
+    fn announce(&mut self, now: Time, notification: &Notification) {
+        self.notification_count = self.notification_count.max(notification.number + 1);
+        self.due.insert(notification.number, (now, notification.clone()));
+        let first = self.acceptance(notification.claim).map(|acceptance| acceptance.first);
+        if let Some(submitted) = first.and_then(|first| self.submissions.all.get_mut(first))
+            && !submitted.announced.contains(&notification.event)
+        {
+            submitted.announced.push(notification.event);
+        }
     }
 
     /// Nothing is known any more of these claims. An array is forgotten as a whole.
     fn forget(&mut self, now: Time, claims: &[ClaimId]) {
         for claim in claims {
-            let Some(Submitted { acceptance, jobs }) = self.submissions.remove(*claim) else { continue };
+            let Some(Submitted { acceptance, jobs, .. }) = self.submissions.remove(*claim) else { continue };
             if let Some(key) = &acceptance.key {
                 let key = (acceptance.owner.uid, key.clone());
                 let submitted = jobs.first().and_then(|job| job.history.first()).map_or(now, |happening| happening.at);
@@ -489,7 +560,7 @@ impl From<FirstLedger> for Ledger {
         let mut jobs = jobs.into_iter();
         let submitted = |acceptance: Arc<Acceptance>| {
             let jobs = jobs.by_ref().take(acceptance.task_count() as usize).collect();
-            Submitted { acceptance, jobs }
+            Submitted::new(acceptance, jobs)
         };
         let submissions = acceptances.into_iter().map(submitted).collect();
         Ledger { submissions, keys, decisions, next, ..Ledger::default() }
@@ -541,6 +612,38 @@ pub(crate) fn newer(known: ProgressReport, report: ProgressReport) -> ProgressRe
         checkpoint: report.checkpoint.or(known.checkpoint),
         resizable: report.resizable.or(known.resizable),
         restart: None,
-        metrics: known.metrics.into_iter().chain(report.metrics).collect(),
+        metrics: newer_metrics(known.metrics, report.metrics),
+    }
+}
+
+/// Those of the later report, and as many of the earlier ones as one report may have: a job that thinks of new names all
+/// the time would else grow without end.
+fn newer_metrics(known: BTreeMap<String, f64>, mut metrics: BTreeMap<String, f64>) -> BTreeMap<String, f64> {
+    for (name, value) in known {
+        if metrics.len() >= MOST_METRICS {
+            break;
+        }
+        metrics.entry(name).or_insert(value);
+    }
+    metrics
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_that_thinks_of_new_names_of_metrics_has_no_more_than_one_report_may_have() {
+        let report = |names: std::ops::Range<usize>, value: f64| {
+            let metrics = names.map(|name| (format!("m{name:03}"), value)).collect();
+            ProgressReport { metrics, ..ProgressReport::default() }
+        };
+        let known = newer(report(0..60, 1.0), report(50..70, 2.0));
+        assert_eq!((known.metrics.len(), known.metrics["m049"], known.metrics["m050"]), (70, 1.0, 2.0));
+        let known = newer(known, report(200..290, 3.0));
+        assert_eq!(known.metrics.len(), MOST_METRICS);
+        assert_eq!(known.metrics.values().filter(|value| **value == 3.0).count(), 90, "the latest are all there");
+        let later = newer(known.clone(), ProgressReport { steps: Some(7), ..ProgressReport::default() });
+        assert_eq!(later.metrics, known.metrics, "and stay while nothing is said of them");
     }
 }

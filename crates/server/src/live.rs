@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
 
-use api::{JobId, Problem};
+use api::{HookUrl, JobId, Problem};
 use cluster::{ClaimId, Devices, NodeId, Run, Span, Time};
 use engine::{Command, Engine, Event, Request, Settings};
 use executors::{
-    Ending, Executor, ExecutorError, LaunchOrder, News, ResizeOrder, Sighting, Stage, TimeLimit, workers_of,
+    Delivery, Ending, Executor, ExecutorError, LaunchOrder, News, ResizeOrder, Sighting, Stage, TimeLimit, workers_of,
 };
 use journal::JournalError;
 use plan::{Availability, Phase};
@@ -21,6 +21,7 @@ use crate::clock::{Clock, ClockFound, Reading};
 use crate::core::{Ask, Core, Reply, Step};
 use crate::error::ServerError;
 use crate::fact::{Caller, Deed, Fact};
+use crate::notification;
 use crate::postponed::Postponed;
 use crate::pulse::Pulse;
 use crate::replica::Replica;
@@ -104,6 +105,8 @@ pub struct Live {
     pub settings: Settings,
     /// For every worker of every job, by which it finds the service.
     pub environment: BTreeMap<String, String>,
+    /// The beginnings of addresses that may be told of jobs.
+    pub notify_urls: Vec<HookUrl>,
     /// What was heard and could not be journaled yet.
     pub unheard: Vec<News>,
     pub forgetting: Forgetting,
@@ -310,6 +313,7 @@ impl Live {
             // Whether the journal can be written again shows only when something is written.
             self.core.choose_again(now, &mut step);
         }
+        self.core.announce(now, &mut step);
         let forgotten = self.forgetting.due(now, self.core.engine.state(), &self.core.ledger);
         self.core.forget(now, forgotten, &mut step);
         self.replica.measures.decided(&step.facts, self.core.ledger.decisions(), began.elapsed());
@@ -339,12 +343,26 @@ impl Live {
         Ok(())
     }
 
+    /// Tells whom a job's user wants to be told, unless the configuration has changed its mind.
+    fn notify(&mut self, number: u64) {
+        let Some((at, due)) = self.core.ledger.notification_due(number) else { return };
+        let order = notification::order(&self.replica.read(), *at, due, &self.notify_urls, &self.environment);
+        match order {
+            Some(Ok(order)) => self.executor.notify(order),
+            refused => {
+                let why = refused.and_then(Result::err).unwrap_or_else(|| "its job is not known any more".into());
+                self.unheard.push(News::Notified { number, delivery: Delivery::Failed(why) });
+            }
+        }
+    }
+
     /// Carries out what is on record.
     fn act(&mut self, facts: &[Fact], news: Vec<News>, settled: Vec<Run>) {
         for fact in facts {
             match fact {
                 Fact::Core(Event::Issued(command)) => self.carry_out(command),
                 Fact::Did { deed: Deed::Kill(id), .. } => self.kill(*id),
+                Fact::NotificationDue(due) => self.notify(due.number),
                 _ => {}
             }
         }
@@ -393,7 +411,7 @@ impl Live {
         };
         let takes_room = |(caller, ask, _): &Call| match ask {
             Ask::Submit(submission) => !is_known(caller, &submission.key),
-            Ask::Report(..) | Ask::ChangeQueues(_) => true,
+            Ask::Report(..) | Ask::ChangeQueues(_) | Ask::OpenShell(_) => true,
             _ => false,
         };
         let (refused, taken): (Vec<_>, Vec<_>) = calls.into_iter().partition(takes_room);
@@ -638,6 +656,9 @@ impl Live {
             }
         }
         again.iter().for_each(|command| self.carry_out(command));
+        // What was being told when the service ended is told again: better twice than never.
+        let due: Vec<u64> = self.core.ledger.notifications_due().map(|(_, due)| due.number).collect();
+        due.into_iter().for_each(|number| self.notify(number));
         news.extend(std::mem::take(&mut self.unheard));
         self.turn(now, Vec::new(), news)
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use api::RestartReport;
 use cluster::Time;
 use engine::{Command, Event};
+use executors::Delivery;
 use plan::{Claim, FailureCause, Outcome, Phase};
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::metrics::counter::Counter;
@@ -43,6 +44,7 @@ pub struct Measures {
     deadline_misses: Count,
     dropped_reports: Count,
     unread_progress: Count,
+    notifications: Count,
     cycle: HistogramWithExemplars<Vec<(String, String)>>,
     queue_wait: Histogram,
 }
@@ -61,6 +63,7 @@ impl Default for Measures {
             deadline_misses: Count::default(),
             dropped_reports: Count::default(),
             unread_progress: Count::default(),
+            notifications: Count::default(),
             cycle: HistogramWithExemplars::new(exponential_buckets(1e-5, 4.0, 12)),
             queue_wait: Histogram::new(exponential_buckets(0.1, 4.0, 12)),
         }
@@ -88,11 +91,20 @@ impl Measures {
         let event = match fact {
             Fact::Core(event) => event,
             Fact::Reported { report, .. } => return report.restart.iter().for_each(|it| self.interrupted(it)),
+            Fact::Notified { delivery, .. } => {
+                let outcome = match delivery {
+                    Delivery::Delivered => "delivered",
+                    Delivery::Failed(_) => "failed",
+                    Delivery::Dropped => "dropped",
+                };
+                return count(&self.notifications, [("outcome", outcome.into())]);
+            }
             Fact::Numbered(_)
             | Fact::Identified { .. }
             | Fact::NotResized { .. }
             | Fact::Ended { .. }
             | Fact::Clock(_)
+            | Fact::NotificationDue(_)
             | Fact::Did { .. }
             | Fact::TokenMade { .. }
             | Fact::TokenRevoked { .. } => return,
@@ -183,11 +195,20 @@ impl Measures {
             self.resizes_per_hour.clone(),
         );
         registry.register("deadline_misses", "jobs that ended after their deadline", self.deadline_misses.clone());
-        registry.register("dropped_reports", "reports of jobs beyond 10 a second", self.dropped_reports.clone());
+        registry.register(
+            "dropped_reports",
+            "reports of jobs beyond 10 a second, in files or over HTTP",
+            self.dropped_reports.clone(),
+        );
         registry.register(
             "unread_progress_bytes",
             "bytes of progress beyond 1 MiB a second",
             self.unread_progress.clone(),
+        );
+        registry.register(
+            "notifications",
+            "messages about jobs to whom their users named, by what came of them",
+            self.notifications.clone(),
         );
         registry.register("schedule_cycle_duration_seconds", "time of a step with a decision", self.cycle.clone());
         registry.register("queue_wait_seconds", "time from waiting to launch", self.queue_wait.clone());

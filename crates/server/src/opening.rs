@@ -41,6 +41,8 @@ pub(crate) struct Opening {
     pub(crate) adopt: bool,
     /// What was lost, in words.
     pub(crate) lost: Option<String>,
+    /// It is a copy of another data directory, and was accepted as one.
+    pub(crate) is_copy: bool,
 }
 
 /// What the journal says was the case.
@@ -80,11 +82,8 @@ impl Opening {
     pub(crate) fn of(data_dir: &Path, checkpoints: &Checkpoints, accepted: Accepted) -> Result<Opening, ServerError> {
         let path = journal_path(data_dir);
         let seen = Seen::in_data_dir(data_dir, checkpoints)?;
-        let note = identity::read(data_dir)?;
+        let note = accepted_note(data_dir, accepted)?;
         let is_copy = note.is_some_and(|note| note.is_copy);
-        if is_copy && !accepted.copy {
-            return Err(ServerError::Copy { data_dir: data_dir.to_path_buf(), note: identity::path(data_dir) });
-        }
         let noted = note.map(|note| note.identity);
         let mut lost = Losses { data_dir, accepted: accepted.loss, found: Vec::new() };
         if !path.exists() {
@@ -98,20 +97,18 @@ impl Opening {
             // A journal in which nothing stands yet is this directory's, whoever made it.
             match journal.last() {
                 0 => journal.inherit(noted)?,
-                _ => lost.add(format!("the journal is {}, but the data directory is {noted}", journal.identity()))?,
+                _ => lost.of_identity(noted, journal.identity())?,
             }
         }
         let facts = journal.facts()?;
-        if facts > FORMAT {
-            return Err(ServerError::NewerFacts { path, found: facts, known: FORMAT });
-        }
+        refuse_newer(&path, facts)?;
         let past = (opened.last > 0).then(|| Past::read(&journal.reader()?)).transpose()?;
         let identity = past.as_ref().and_then(|past| past.ledger.identity());
         if is_copy {
             tracing::warn!("this data directory is a copy: it gets an identity of its own");
             journal.take_new_identity()?;
-        } else if let Some(found) = identity.filter(|found| *found != journal.identity()) {
-            return Err(ServerError::ForeignEntries { path, found, own: journal.identity() });
+        } else {
+            refuse_foreign_entries(&path, identity, journal.identity())?;
         }
         if let Some(past) = &past {
             lost.compare(past, &seen, &journal.identity().to_string())?;
@@ -121,7 +118,64 @@ impl Opening {
             journal.set_facts(FORMAT)?;
         }
         let adopt = past.is_some() && identity.is_none();
-        Ok(Opening { journal, past, first_free, adopt, lost: lost.told() })
+        Ok(Opening { journal, past, first_free, adopt, lost: lost.told(), is_copy })
+    }
+}
+
+/// What lies in a data directory, or why [`Opening::of`] would refuse it without a word from the administrator. Nothing is
+/// changed, and a service may be running there.
+pub(crate) fn inspect(data_dir: &Path, checkpoints: &Checkpoints) -> Result<Option<Past>, ServerError> {
+    let path = journal_path(data_dir);
+    // Before the journal: what is made meanwhile is in it already.
+    let seen = Seen::in_data_dir(data_dir, checkpoints)?;
+    let noted = accepted_note(data_dir, Accepted::default())?.map(|note| note.identity);
+    let mut lost = Losses { data_dir, accepted: false, found: Vec::new() };
+    if !path.exists() {
+        lost.of_whole_journal(&seen, noted)?;
+    }
+    let found = match Journal::inspect(&path) {
+        Err(error) => return Err(lost.by(error).expect_err("no loss is accepted")),
+        Ok(None) => return Ok(None),
+        Ok(Some(found)) => found,
+    };
+    if found.last > 0
+        && let (Some(noted), Some(own)) = (noted, found.identity)
+        && noted != own
+    {
+        lost.of_identity(noted, own)?;
+    }
+    refuse_newer(&path, found.facts)?;
+    if found.last == 0 {
+        return Ok(None);
+    }
+    let past = Past::read(&Reader::open(&path)?)?;
+    if let Some(own) = found.identity {
+        refuse_foreign_entries(&path, past.ledger.identity(), own)?;
+        lost.compare(&past, &seen, &own.to_string())?;
+    }
+    Ok(Some(past))
+}
+
+/// What the directory says of itself; a copy is refused unless it was said to be one.
+fn accepted_note(data_dir: &Path, accepted: Accepted) -> Result<Option<identity::Note>, ServerError> {
+    let note = identity::read(data_dir)?;
+    if note.is_some_and(|note| note.is_copy) && !accepted.copy {
+        return Err(ServerError::Copy { data_dir: data_dir.to_path_buf(), note: identity::path(data_dir) });
+    }
+    Ok(note)
+}
+
+fn refuse_newer(path: &Path, facts: u32) -> Result<(), ServerError> {
+    match facts > FORMAT {
+        true => Err(ServerError::NewerFacts { path: path.into(), found: facts, known: FORMAT }),
+        false => Ok(()),
+    }
+}
+
+fn refuse_foreign_entries(path: &Path, found: Option<Identity>, own: Identity) -> Result<(), ServerError> {
+    match found.filter(|found| *found != own) {
+        Some(found) => Err(ServerError::ForeignEntries { path: path.into(), found, own }),
+        None => Ok(()),
     }
 }
 
@@ -143,11 +197,23 @@ impl Losses<'_> {
 
     fn open(&mut self, path: &Path) -> Result<(Journal, Opened), ServerError> {
         match Journal::open(path) {
-            Err(JournalError::Lost { what, .. }) => self.add(what)?,
-            Err(error @ JournalError::Foreign { .. }) => self.add(error.to_string())?,
-            opened => return Ok(opened?),
+            Err(error) => self.by(error)?,
+            Ok(opened) => return Ok(opened),
         }
         Ok(Journal::open_despite_loss(path)?)
+    }
+
+    /// What the journal finds to be lost; any other error stays one.
+    fn by(&mut self, error: JournalError) -> Result<(), ServerError> {
+        match error {
+            JournalError::Lost { what, .. } => self.add(what),
+            JournalError::Foreign { .. } => self.add(error.to_string()),
+            other => Err(other.into()),
+        }
+    }
+
+    fn of_identity(&mut self, noted: Identity, own: Identity) -> Result<(), ServerError> {
+        self.add(format!("the journal is {own}, but the data directory is {noted}"))
     }
 
     fn of_whole_journal(&mut self, seen: &Seen, identity: Option<Identity>) -> Result<(), ServerError> {
@@ -240,9 +306,29 @@ fn noted_next_number(journal: &Path) -> Result<u32, ServerError> {
 mod tests {
     use super::*;
 
+    /// Why a start is refused; an inspection before it says the same.
     fn refused(dir: &Path) -> String {
+        let inspected = inspect(dir, &Checkpoints::in_data_dir(dir)).map(drop).unwrap_err().to_string();
         let opened = Opening::of(dir, &Checkpoints::in_data_dir(dir), Accepted::default());
-        opened.map(drop).unwrap_err().to_string()
+        let refused = opened.map(drop).unwrap_err().to_string();
+        assert_eq!(inspected, refused);
+        refused
+    }
+
+    #[test]
+    fn a_journal_whose_head_is_gone_or_of_another_directory_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = journal_path(dir.path());
+        let (mut journal, _) = Journal::open(&path).unwrap();
+        journal.append(1, &["{}".into()]).unwrap();
+        drop(journal);
+        let head = fs::read(dir.path().join("journal.db.head")).unwrap();
+        fs::remove_file(dir.path().join("journal.db.head")).unwrap();
+        assert!(refused(dir.path()).contains("its head file is missing or unreadable"));
+        fs::write(dir.path().join("journal.db.head"), head).unwrap();
+        let other: Identity = "0123456789abcdef0123456789abcdef".parse().unwrap();
+        identity::write(dir.path(), other).unwrap();
+        assert!(refused(dir.path()).contains("but the data directory is 0123456789abcdef0123456789abcdef"));
     }
 
     #[test]

@@ -3,7 +3,8 @@
 
 use api::{FieldFault, Problem, QueueChangeView};
 use cluster::{ClaimId, Gpus, QueueChange, QueueChangeKind, QueueDraft, QueueTree};
-use plan::{Availability, Books, within_quotas};
+use engine::{State, pinned_beyond_guarantee};
+use plan::{Availability, Books, Claim, within_quotas};
 
 use crate::ledger::Ledger;
 
@@ -19,21 +20,20 @@ const MOST_NAMED: usize = 20;
 
 impl Review {
     /// Refuses what cannot be, and what would leave jobs waiting for ever.
-    pub(crate) fn of(books: &Books, ledger: &Ledger, drafts: &[QueueDraft]) -> Result<Review, Problem> {
+    pub(crate) fn of(state: &State, ledger: &Ledger, drafts: &[QueueDraft]) -> Result<Review, Problem> {
+        let books = state.books();
         let queues = books.queues.revised(drafts, devices(books)).map_err(|invalid| {
             FieldFault::new(invalid.field, format!("expected {}, found {}", invalid.expected, invalid.found))
         })?;
-        let stuck = |claim: &&plan::Claim| {
-            within_quotas(&books.queues, &claim.spec).is_ok() && within_quotas(&queues, &claim.spec).is_err()
+        let stuck = |claim: &Claim| {
+            let was_stuck = never_runs(state, &books.queues, claim).is_some();
+            never_runs(state, &queues, claim).filter(|_| !was_stuck).map(|why| (claim.id, why))
         };
-        let stuck: Vec<ClaimId> = books.claims().live().filter(stuck).map(|claim| claim.id).collect();
-        if let Some(&first) = stuck.first() {
-            let why = within_quotas(&queues, &books.claim(first).spec).err();
-            let detail = format!(
-                "with these queues {} could never run: {}; cancel what shall not run, or allow more",
-                named(ledger, &stuck),
-                why.map_or(String::new(), |why| why.to_string())
-            );
+        let (stuck, whys): (Vec<ClaimId>, Vec<String>) = books.claims().live().filter_map(stuck).unzip();
+        if let Some(why) = whys.first() {
+            let stuck = named(ledger, &stuck);
+            let detail =
+                format!("with these queues {stuck} could never run: {why}; cancel what shall not run, or allow more");
             return Err(Problem::conflict(detail));
         }
         let changes = books.queues.changes_to(&queues);
@@ -59,6 +59,15 @@ impl Review {
     pub(crate) fn in_words(&self) -> Vec<String> {
         self.changes.iter().map(ToString::to_string).collect()
     }
+}
+
+/// Why a claim could never start with these queues. What runs goes on with what it has, and only its queue's limit is held
+/// against it.
+fn never_runs(state: &State, queues: &QueueTree, claim: &Claim) -> Option<String> {
+    let beyond_quota = within_quotas(queues, &claim.spec).err().map(|why| why.to_string());
+    let waits = claim.holds().is_none();
+    let pinned = || pinned_beyond_guarantee(state, queues, &claim.spec).filter(|_| waits).map(|why| why.to_string());
+    beyond_quota.or_else(pinned)
 }
 
 /// All GPUs that guarantees may be promised from: also those that are broken or of a node that takes no jobs now.

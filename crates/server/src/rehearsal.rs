@@ -1,15 +1,16 @@
 //! What `moira serve` would refuse, found without starting or changing anything.
 
+use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 
-use executors::Checkpoints;
-use journal::Reader;
+use executors::{Checkpoints, CpuLimit, probe_devices};
 use plan::Claims;
 
 use crate::data_dir::{journal_path, refuse_foreign};
 use crate::error::ServerError;
+use crate::http;
 use crate::live::changes_to;
-use crate::opening::Past;
+use crate::opening::inspect;
 use crate::queues::Review;
 use crate::service::{build_policy, without_queues};
 use crate::settings::{Config, Settings};
@@ -19,16 +20,24 @@ use crate::settings::{Config, Settings};
 pub fn rehearse(config: Config, path: &Path, data_dir: Option<&Path>) -> Result<Vec<String>, ServerError> {
     let settings = Settings::new(data_dir.unwrap_or(Path::new("/")).to_path_buf(), config, path)?;
     let Settings { config, machine, .. } = settings;
+    CpuLimit::from_env()?;
     let draft = config.draft(&machine);
-    let past = data_dir.map(past_in).transpose()?.flatten();
+    let mut past = None;
     if let Some(data_dir) = data_dir {
-        if past.is_none() {
+        // What a service has that runs there already cannot be had a second time.
+        if !journal::is_in_use(&journal_path(data_dir))? {
+            config.listen.iter().try_for_each(|&address| can_be_bound(address))?;
+            probe_devices(&machine, data_dir)?;
+        }
+        http::check_socket_path(&api::socket_in(data_dir))?;
+        if !journal::is_journal(&journal_path(data_dir))? {
             refuse_foreign(data_dir)?;
         }
         let checkpoints = match &config.checkpoint_dir {
             None => Checkpoints::in_data_dir(data_dir),
             Some(named) => Checkpoints::at(data_dir, named)?,
         };
+        past = inspect(data_dir, &checkpoints)?;
         let identity = past.as_ref().and_then(|past| past.ledger.identity()).map(|identity| identity.to_string());
         let claims = past.as_ref().map(|past| past.state.books().claims());
         let launched = claims.into_iter().flat_map(Claims::live).filter(|claim| claim.progress.launches > 0);
@@ -45,7 +54,7 @@ pub fn rehearse(config: Config, path: &Path, data_dir: Option<&Path>) -> Result<
         return Ok(Vec::new());
     }
     let stay = |what: String| format!("the queues in force stay as they are: {what}");
-    Ok(match Review::of(books, &past.ledger, &config.queues) {
+    Ok(match Review::of(&past.state, &past.ledger, &config.queues) {
         Ok(review) => review
             .in_words()
             .into_iter()
@@ -57,15 +66,8 @@ pub fn rehearse(config: Config, path: &Path, data_dir: Option<&Path>) -> Result<
     })
 }
 
-/// What the journal says; nothing where there is none yet.
-fn past_in(data_dir: &Path) -> Result<Option<Past>, ServerError> {
-    let path = journal_path(data_dir);
-    if !journal::is_journal(&path)? {
-        return Ok(None);
-    }
-    let reader = Reader::open(&path)?;
-    match reader.last()? {
-        0 => Ok(None),
-        _ => Past::read(&reader).map(Some),
-    }
+/// Whether the service could listen there: it is tried, and let go at once.
+fn can_be_bound(address: SocketAddr) -> Result<(), ServerError> {
+    let bound = TcpListener::bind(address);
+    bound.map(drop).map_err(|error| ServerError::Listen { address: address.to_string(), message: error.to_string() })
 }

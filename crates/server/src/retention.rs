@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration as Wait, SystemTime};
 
 use api::{Duration, Quantity};
-use cluster::{ClaimId, Span, Time};
+use cluster::{ClaimId, Run, Span, Time};
 use engine::State;
 use executors::{ExecutorError, Input, Settled, SettledRun};
 use journal::StoredArchive;
@@ -31,6 +31,8 @@ pub struct Retention {
     pub jobs_for: Duration,
     /// Of jobs that have ended so many are known, each task of an array counted; the oldest are forgotten.
     pub jobs: usize,
+    /// So much room the descriptions of jobs that have ended may take; the oldest are forgotten.
+    pub jobs_size: Quantity,
     /// Run directories in `done` that are older are removed.
     pub runs_for: Duration,
     /// So many run directories are kept in `done`.
@@ -55,6 +57,8 @@ impl Default for Retention {
         Retention {
             jobs_for: Duration::from_secs(30 * DAY),
             jobs: 100_000,
+            // A job may have 256 KiB of environment and 128 KiB of command, and both are kept twice.
+            jobs_size: Quantity::new(1 << 30),
             runs_for: Duration::from_secs(30 * DAY),
             runs: 10_000,
             runs_size: Quantity::new(10 << 30),
@@ -99,31 +103,43 @@ pub(crate) fn needed(state: &State) -> BTreeSet<ClaimId> {
     depended_on.chain(state.changed()).copied().collect()
 }
 
-/// Claims of jobs that ended too long ago, or of which there are too many, the oldest first and about so many at most. An
-/// array is forgotten as a whole, and a job that is needed stays.
+/// A submission that has ended as a whole.
+struct Ended {
+    at: Time,
+    tasks: Range<u32>,
+    size: u64,
+}
+
+/// Claims of jobs that ended too long ago, or which are too many or too large together, the oldest first and about so many
+/// at most. An array is forgotten as a whole, and a job that is needed stays.
 pub(crate) fn forgettable(now: Time, state: &State, ledger: &Ledger, limits: &Retention, most: usize) -> Vec<ClaimId> {
     let (claims, needed) = (state.books().claims(), needed(state));
-    let mut ended: Vec<(Time, Range<u32>)> = Vec::new();
-    for acceptance in ledger.submissions_before(u32::MAX) {
+    // Of whom somebody is still to be told.
+    let untold: BTreeSet<ClaimId> = ledger.notifications_due().map(|(_, due)| due.claim).collect();
+    let mut ended: Vec<Ended> = Vec::new();
+    for (acceptance, size) in ledger.submissions_and_sizes() {
         let tasks = acceptance.first.0..acceptance.first.0 + acceptance.task_count();
         let ends = tasks.clone().map(|task| claims.get(ClaimId(task)).and_then(ended_at));
         if let Some(ends) = ends.collect::<Option<Vec<Time>>>() {
-            ended.push((ends.into_iter().max().unwrap_or(now), tasks));
+            ended.push(Ended { at: ends.into_iter().max().unwrap_or(now), tasks, size });
         }
     }
-    ended.sort_by_key(|(at, tasks)| (*at, tasks.start));
-    let known: usize = ended.iter().map(|(_, tasks)| tasks.len()).sum();
+    ended.sort_by_key(|it| (it.at, it.tasks.start));
+    let known: usize = ended.iter().map(|it| it.tasks.len()).sum();
+    let room: u64 = ended.iter().map(|it| it.size).sum();
     let mut too_many = known.saturating_sub(limits.jobs);
+    let mut too_much = room.saturating_sub(limits.jobs_size.bytes().get());
     let mut forgotten = Vec::new();
-    for (at, tasks) in ended {
+    for Ended { at, tasks, size } in ended {
         let too_old = now.since(at) >= limits.jobs_for.span();
-        if !too_old && too_many == 0 || forgotten.len() >= most {
+        if !too_old && too_many == 0 && too_much == 0 || forgotten.len() >= most {
             break;
         }
-        if tasks.clone().any(|task| needed.contains(&ClaimId(task))) {
+        if tasks.clone().any(|task| needed.contains(&ClaimId(task)) || untold.contains(&ClaimId(task))) {
             continue;
         }
         too_many = too_many.saturating_sub(tasks.len());
+        too_much = too_much.saturating_sub(size);
         forgotten.extend(tasks.map(ClaimId));
     }
     forgotten
@@ -195,10 +211,10 @@ pub(crate) fn remove_archives(data_dir: &Path, archives: &[StoredArchive], next:
 /// Removes run directories and archives until told to leave, on a thread of its own.
 pub(crate) fn keep_tidy(data_dir: &Path, limits: &Retention, replica: &Arc<Replica>, leave: &Receiver<()>) {
     let every = Wait::from_millis(EVERY.as_millis());
-    let mut settled = Settled::default();
+    let (mut settled, mut stubborn) = (Settled::default(), BTreeSet::new());
     while let Err(RecvTimeoutError::Timeout) = leave.recv_timeout(every) {
-        if let Err(error) = tidy(data_dir, limits, replica, &mut settled) {
-            tracing::warn!(%error, "old run directories could not be removed");
+        if let Err(error) = tidy(data_dir, limits, replica, &mut settled, &mut stubborn) {
+            tracing::warn!(%error, "old run directories could not be listed");
         }
         if let Err(error) = tidy_inputs(data_dir, replica) {
             tracing::warn!(%error, "the input of jobs that have ended could not be removed");
@@ -214,17 +230,27 @@ fn tidy(
     limits: &Retention,
     replica: &Arc<Replica>,
     settled: &mut Settled,
+    stubborn: &mut BTreeSet<Run>,
 ) -> Result<(), ExecutorError> {
     let runs = settled.look(data_dir)?;
     let is_live = |claim| replica.read().state.books().claims().get(claim).is_some_and(Claim::is_live);
     let removed = removable(SystemTime::now(), runs, limits, is_live);
-    for run in &removed {
-        run.remove(data_dir)?;
+    let failures = remove_each(&removed, |run| run.remove(data_dir));
+    if removed.len() > failures.len() {
+        tracing::info!(runs = removed.len() - failures.len(), "old run directories were removed");
     }
-    if !removed.is_empty() {
-        tracing::info!(runs = removed.len(), "old run directories were removed");
+    // Each is tried again in every round, and told once.
+    for (run, error) in failures {
+        if stubborn.insert(run.run) {
+            tracing::warn!(%error, "an old run directory could not be removed");
+        }
     }
     Ok(())
+}
+
+/// Removes each, whatever becomes of the others, and returns those that could not be removed.
+pub(crate) fn remove_each<T>(all: &[T], remove: impl Fn(&T) -> Result<(), ExecutorError>) -> Vec<(&T, ExecutorError)> {
+    all.iter().filter_map(|one| remove(one).err().map(|error| (one, error))).collect()
 }
 
 /// What was sent to jobs is kept as long as they may run again.
@@ -239,8 +265,9 @@ fn tidy_inputs(data_dir: &Path, replica: &Arc<Replica>) -> Result<(), ExecutorEr
         let live = shown.state.books().claims().live();
         live.filter_map(|claim| shown.ledger.acceptance(claim.id)?.program.input.clone()).collect()
     };
-    let ended = names.iter().filter(|name| !needed.contains(*name));
-    ended.map(|name| Input::of(data_dir, name)).try_for_each(|input| input.remove())
+    let ended: Vec<&String> = names.iter().filter(|name| !needed.contains(*name)).collect();
+    let failures = remove_each(&ended, |name| Input::of(data_dir, name).remove());
+    failures.into_iter().next().map_or(Ok(()), |(_, error)| Err(error))
 }
 
 fn tidy_archives(data_dir: &Path, limits: &Retention, replica: &Arc<Replica>) -> Result<(), ServerError> {
@@ -257,7 +284,7 @@ fn tidy_archives(data_dir: &Path, limits: &Retention, replica: &Arc<Replica>) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cluster::Run;
+    use std::cell::RefCell;
 
     fn run(claim: u32, secs: u64, bytes: u64) -> SettledRun {
         let ended = SystemTime::UNIX_EPOCH + Wait::from_secs(secs);
@@ -277,6 +304,19 @@ mod tests {
         assert_eq!(removed(Retention { runs_for: Duration::from_secs(750), ..Retention::default() }), [2]);
         assert_eq!(removed(Retention { runs: 2, ..Retention::default() }), [2, 3]);
         assert_eq!(removed(Retention { runs_size: Quantity::new(30), ..Retention::default() }), [2]);
+    }
+
+    #[test]
+    fn what_cannot_be_removed_keeps_nothing_else() {
+        let tried = RefCell::new(Vec::new());
+        let failures = remove_each(&[1, 2, 3, 4], |number| {
+            tried.borrow_mut().push(*number);
+            let broken =
+                || ExecutorError::File { doing: "remove", path: "run".into(), source: std::io::Error::other("broken") };
+            if number % 2 == 1 { Err(broken()) } else { Ok(()) }
+        });
+        assert_eq!(failures.into_iter().map(|(number, _)| *number).collect::<Vec<_>>(), [1, 3]);
+        assert_eq!(tried.into_inner(), [1, 2, 3, 4]);
     }
 
     fn removed_archives(limits: Retention) -> Vec<u64> {

@@ -8,8 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
+use api::HookUrl;
 use cluster::{ClaimId, Time};
-use engine::{Engine, Event, Input, Request};
+use engine::{Engine, Event, Input, Request, State};
 use executors::{Checkpoints, KnownJob, Local, Origin, set_aside_foreign};
 use journal::{Entry, Journal, JournalError, Reader};
 use policies::PolicyConfig;
@@ -18,18 +19,23 @@ use crate::clock::{Clock, Reading, Timeline};
 use crate::core::{Core, Step};
 use crate::data_dir::make_data_dir;
 use crate::error::ServerError;
-use crate::fact::Fact;
+use crate::fact::{Caller, Deed, Fact};
 use crate::identity;
 use crate::ledger::Ledger;
 use crate::live::{Change, Inbox, Live, Undone, changes_to};
+use crate::notification;
 use crate::opening::{Opening, Past};
 use crate::postponed::Postponed;
 use crate::queues::Review;
 use crate::replica::Replica;
 use crate::reserve::Reserved;
 use crate::retention::{Forgetting, keep_tidy};
+use crate::seldom::cut;
 use crate::settings::{Config, DEFAULT_POLICY, Settings};
 use crate::store::JournalStore;
+
+/// So much of what was lost is on record with who accepted it.
+const LONGEST_LOSS: usize = 1000;
 
 /// A running service, without its door: see [`crate::http`] for that.
 #[derive(Debug)]
@@ -42,6 +48,8 @@ pub struct Service {
     pub started: Instant,
     /// What was missing of the journal when it was opened, in words.
     pub lost: Option<String>,
+    /// The beginnings of addresses that may be told of jobs.
+    pub(crate) notify_urls: Vec<HookUrl>,
     past: Mutex<Reader>,
     /// Tells the thread that removes old runs to leave.
     tidying: mpsc::Sender<()>,
@@ -67,7 +75,7 @@ impl Service {
             |past| Clock::resume(past.state.now(), past.ledger.timeline(), &reading),
         );
         let now = clock.now();
-        let Opening { mut journal, past, first_free, adopt, lost } = opening;
+        let Opening { mut journal, past, first_free, adopt, lost, is_copy } = opening;
         let mut core = match past {
             None => begin(&mut journal, now, &config, draft)?,
             Some(past) => resume(&mut journal, now, &config, &draft, past, queues_from_file)?,
@@ -77,6 +85,7 @@ impl Service {
             tracing::warn!(path = %aside.display(), "this belongs to another job or data directory: it was moved aside");
         }
         settle_numbers(&mut journal, now, &mut core, first_free)?;
+        note_accepted(&mut journal, now, lost.as_deref(), is_copy)?;
         identity::write(&data_dir, journal.identity())?;
         set_clock(&mut journal, now, &mut core, reading)?;
         let replica = Arc::new(Replica::new(core.engine.state().clone(), core.ledger.clone(), journal.last()));
@@ -89,6 +98,7 @@ impl Service {
             .name("news".into())
             .spawn(move || heard.into_iter().all(|news| teller.tell(news)))
             .map_err(|error| ServerError::Thread(error.to_string()))?;
+        let notify_urls = notification::allowed_urls(&config.notify_urls).unwrap_or_default();
         let live = Live {
             core,
             store: Box::new(Reserved::new(JournalStore::new(journal, config.retention.journal_entries), &data_dir)?),
@@ -96,6 +106,7 @@ impl Service {
             replica: replica.clone(),
             settings: config.engine_settings(),
             environment: environment(&data_dir, &config),
+            notify_urls: notify_urls.clone(),
             unheard: Vec::new(),
             forgetting: Forgetting::new(config.retention.clone()),
             undone: Undone::default(),
@@ -108,7 +119,8 @@ impl Service {
             .spawn(move || live.run(&messages, clock))
             .map_err(|error| ServerError::Thread(error.to_string()))?;
         let thread = Mutex::new(Some(thread));
-        Ok(Service { replica, inbox, clock, data_dir, config, started: Instant::now(), lost, past, tidying, thread })
+        let started = Instant::now();
+        Ok(Service { replica, inbox, clock, data_dir, config, started, lost, notify_urls, past, tidying, thread })
     }
 
     /// Leaves; whatever runs goes on running. Requests that still wait for something are told so.
@@ -267,15 +279,21 @@ fn resume(
         tracing::warn!(changes = inputs.len(), "the devices of this machine are not those of before");
         events.extend(engine.handle(now, inputs).events);
     }
-    if let Some(queues) = queues_to_apply(engine.state().books(), &ledger, config, queues_from_file)? {
-        events.extend(engine.handle(now, vec![Input::Request(Request::ChangeQueues(queues))]).events);
+    let mut deed = None;
+    if let Some(review) = queues_to_apply(engine.state(), &ledger, config, queues_from_file)? {
+        deed = Some(Deed::ChangeQueues(review.in_words()));
+        let change = Request::ChangeQueues(Box::new(review.queues));
+        events.extend(engine.handle(now, vec![Input::Request(change)]).events);
     }
     let mut core = Core::new(engine, ledger);
     for event in &events {
         let cluster = core.engine.state().books().cluster.clone();
         core.ledger.apply(now, &Fact::Core(event.clone()), &cluster);
     }
-    append(journal, now, &facts_of(events))?;
+    let mut step = Step { facts: facts_of(events), ..Step::default() };
+    core.announce(now, &mut step);
+    step.facts.extend(deed.map(|deed| Fact::Did { by: Caller::of_this_process(), deed }));
+    append(journal, now, &step.facts)?;
     Ok(core)
 }
 
@@ -286,20 +304,20 @@ pub(crate) fn without_queues(draft: &cluster::ClusterDraft) -> cluster::ClusterD
 /// The queues in the journal are those in force. What the configuration says differently is said, and done only where
 /// that was asked for.
 fn queues_to_apply(
-    books: &plan::Books,
+    state: &State,
     ledger: &Ledger,
     config: &Config,
     queues_from_file: bool,
-) -> Result<Option<Box<cluster::QueueTree>>, ServerError> {
+) -> Result<Option<Review>, ServerError> {
     // A configuration without queues says nothing of them.
     if config.queues.is_empty() {
         return Ok(None);
     }
-    match Review::of(books, ledger, &config.queues) {
+    match Review::of(state, ledger, &config.queues) {
         Ok(review) if review.changes.is_empty() => Ok(None),
         Ok(review) if queues_from_file => {
             review.changes.iter().for_each(|change| tracing::info!("{change}, as the configuration says"));
-            Ok(Some(Box::new(review.queues)))
+            Ok(Some(review))
         }
         Ok(review) => {
             let difference = review.in_words().join("; ");
@@ -320,6 +338,14 @@ fn queues_to_apply(
             Ok(None)
         }
     }
+}
+
+/// Puts on record what an administrator has accepted to go on with.
+fn note_accepted(journal: &mut Journal, now: Time, lost: Option<&str>, is_copy: bool) -> Result<(), JournalError> {
+    let loss = lost.map(|what| Deed::AcceptLoss(cut(what, LONGEST_LOSS)));
+    let deeds = loss.into_iter().chain(is_copy.then_some(Deed::AcceptCopy));
+    let facts: Vec<Fact> = deeds.map(|deed| Fact::Did { by: Caller::of_this_process(), deed }).collect();
+    append(journal, now, &facts)
 }
 
 /// Puts on record what the clocks of the machine say now, unless it is what they said before.

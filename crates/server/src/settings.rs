@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::access::Access;
 use crate::error::ServerError;
 use crate::http::{HttpConfig, SocketConfig, check_host_name};
+use crate::notification::allowed_urls;
 use crate::opening::Accepted;
 use crate::retention::Retention;
 
@@ -47,6 +48,8 @@ pub struct Config {
     pub resize_within: Duration,
     /// How long a job that failed is left alone; twice as long each time it fails again.
     pub rest_after_failure: Duration,
+    /// Jobs may tell addresses that begin with one of these: the same scheme, host and port, and a path below.
+    pub notify_urls: Vec<String>,
     /// How long HTTP clients may take, and how many there may be.
     pub http: HttpConfig,
     /// Who may do what.
@@ -70,6 +73,7 @@ impl Default for Config {
             grace: Duration::from_secs(30),
             resize_within: Duration::from_secs(60),
             rest_after_failure: Duration::from_secs(1),
+            notify_urls: Vec::new(),
             http: HttpConfig::default(),
             access: Access::default(),
             retention: Retention::default(),
@@ -127,6 +131,7 @@ impl Config {
         }
         self.hosts.iter().try_for_each(|name| check_host_name(name))?;
         self.socket.check()?;
+        allowed_urls(&self.notify_urls)?;
         self.http.check()?;
         self.access.check()?;
         // Whatever machine it is for.
@@ -226,6 +231,10 @@ mod tests {
             message("listen = [\"127.0.0.1:1\", \"127.0.0.1:1\"]").starts_with("listen[1]: expected each address once")
         );
         assert!(message("[[queues]]\nname = \"a\"\n[[queues]]\nname = \"a\"").starts_with("queues[1].name: "));
+        assert!(
+            message("notify_urls = [\"https://a.org\", \"hooks\"]").starts_with("notify_urls[1]: expected an address")
+        );
+        assert!(message("notify_urls = [\"https://ann:pw@a.org/\"]").contains("a name and a password"));
         assert!(message("[[queues]]\nname = \"a\"\nparent = \"b\"").starts_with("queues[0].parent: "));
     }
 }

@@ -1,13 +1,16 @@
 //! What is shown of jobs, queues and nodes: the replica in the words of the wire.
 
+use std::cmp::Reverse;
+
 use api::{
     ArrayView, EventView, InterruptionView, JobId, JobState, JobView, NodeView, ProgressView, QueueView, RestartKind,
     UsageView, WorkersView, rfc3339,
 };
-use cluster::{ClaimId, NodeId, Time};
+use cluster::{ClaimId, NodeId, QueueId, Time};
 use engine::{Command, Event};
-use executors::workers_of;
+use executors::{Delivery, workers_of};
 use plan::{Availability, Claim, Note, Obstacle, Outcome, Phase, Reason};
+use policies::PolicyConfig;
 
 use crate::fact::{Acceptance, Array, Fact};
 use crate::failure;
@@ -32,15 +35,38 @@ pub fn job(shown: &Shown, id: JobId, now: Time, with_spec: bool) -> Option<JobVi
     Some(view)
 }
 
-/// What others see of a job: that it exists, whose it is, how large, and when. Nothing of what it does or how it fares.
+/// What others see of a job: that it exists, whose it is, in which state, how large, and when. Nothing of what it does, how
+/// it fares or where. Everything that is shown is written out, so that what a job may show some day is not shown to all.
 pub(crate) fn summary(view: JobView) -> JobView {
     JobView {
+        // Number, name, owner, queue, state.
+        id: view.id,
+        name: view.name,
+        owner: view.owner,
+        queue: view.queue,
+        state: view.state,
+        // Size; of an array also how many of its tasks are in which state.
+        workers: view.workers,
+        gpus: view.gpus,
+        gpus_per_worker: view.gpus_per_worker,
+        array: view.array.map(|array| ArrayView { at_once: None, ..array }),
+        // Times.
+        submitted_at: view.submitted_at,
+        started_at: view.started_at,
+        finished_at: view.finished_at,
+        gpu_seconds: view.gpu_seconds,
+        elapsed_seconds: view.elapsed_seconds,
         summary: true,
+        // And nothing else.
+        priority: 0,
         reason: None,
         message: None,
         failure: None,
         exit_code: None,
         signal: None,
+        processes: 0,
+        gpu_kind: None,
+        nodes: Vec::new(),
         attempts: 0,
         failures: 0,
         preemptions: 0,
@@ -54,7 +80,6 @@ pub(crate) fn summary(view: JobView) -> JobView {
         deadline: None,
         notice: None,
         spec: None,
-        ..view
     }
 }
 
@@ -234,7 +259,7 @@ fn sentence_of(shown: &Shown, claim: &Claim, note: Note) -> Option<String> {
             format!("it gave up devices beyond its minimum, so that job {} can run (rule minimum-first)", id(to))
         }
         Some(Obstacle::Lent { lender, borrower }) => {
-            let name = |queue: cluster::QueueId| &books.queues.queue(queue).name;
+            let name = |queue: QueueId| &books.queues.queue(queue).name;
             let (lender, borrower) = (name(lender), name(borrower));
             match note.reason {
                 Reason::Guaranteed => format!(
@@ -267,18 +292,28 @@ fn sentence_of(shown: &Shown, claim: &Claim, note: Note) -> Option<String> {
     Some(why)
 }
 
-/// That a job may be stopped because its queue borrows with it, for its owner to know beforehand.
+/// That a job may be stopped because its queue borrows with it, for its owner to know beforehand: with what those that go
+/// before it need at least, it needs more than its queue is promised. Who goes last is stopped first.
 fn notice(shown: &Shown, claim: &Claim) -> Option<String> {
     let books = shown.state.books();
     let kept = shown.state.safeguards().guarantees && books.queues.len() > 1;
-    if !kept || !claim.is_live() || claim.spec.pinned {
+    let own = claim.spec.min_gpus();
+    if !kept || !claim.is_live() || claim.spec.pinned || own.is_zero() {
         return None;
     }
     let promised = engine::guarantees(books);
-    let own = claim.target.as_ref().map_or(cluster::Gpus::ZERO, |target| target.placement.gpus());
-    let borrows = |&queue: &cluster::QueueId| {
-        let with_it = books.used(queue).saturating_sub(own).saturating_add(claim.spec.min_gpus());
-        queue != cluster::QueueId::ROOT && with_it > promised[usize::from(queue.0)]
+    let turn = |claim: &Claim| (Reverse(claim.priority), claim.submitted, claim.id);
+    let before = |other: &&Claim| can_have_devices(other) && turn(other) < turn(claim);
+    let borrows = |&queue: &QueueId| {
+        let is_below = |other: &&Claim| books.queues.ancestry(other.spec.queue).any(|above| above == queue);
+        let mut needed = own;
+        let mut others = books.claims().live().filter(before).filter(is_below);
+        let promised = promised[usize::from(queue.0)];
+        let exceeds = |other: &Claim| {
+            needed = needed.saturating_add(other.spec.min_gpus());
+            needed > promised
+        };
+        queue != QueueId::ROOT && (own > promised || others.any(exceeds))
     };
     let queue = books.queues.ancestry(claim.spec.queue).find(borrows)?;
     let guaranteed = promised[usize::from(queue.0)];
@@ -287,6 +322,18 @@ fn notice(shown: &Shown, claim: &Claim) -> Option<String> {
          when the lenders need it, and starts again later",
         books.queues.queue(queue).name
     ))
+}
+
+/// Whether a claim has devices, or could have some as soon as there are any.
+fn can_have_devices(claim: &Claim) -> bool {
+    claim.is_eligible() || claim.holds().is_some()
+}
+
+/// What the owner of an array is to know of the task that goes last.
+fn notice_of_array(shown: &Shown, acceptance: &Acceptance) -> Option<String> {
+    let tasks = (0..acceptance.task_count()).map(|place| ClaimId(acceptance.first.0 + place));
+    let tasks = tasks.map(|task| shown.state.books().claim(task));
+    notice(shown, tasks.rev().find(|task| can_have_devices(task))?)
 }
 
 /// When a claim for which devices are reserved will start.
@@ -300,9 +347,11 @@ fn reserved_sentence(shown: &Shown, claim: &Claim) -> String {
         budgets: &budgets,
         truths: None,
     };
-    // It has waited long enough already, or nothing would be reserved for it.
-    let all = engine::reservations(&snapshot, state.now().since(claim.progress.waiting_since));
-    let Some(reservation) = all.into_iter().find(|reservation| reservation.claim == claim.id) else {
+    // How often the policy is asked decides for whom else devices are reserved.
+    let policy = PolicyConfig::from_text(state.policy()).and_then(|config| config.build());
+    let all = policy.map(|policy| engine::reservations(&snapshot, state.safeguards(), policy.rhythm()));
+    let own = all.into_iter().flatten().find(|reservation| reservation.claim == claim.id);
+    let Some(reservation) = own else {
         return "devices are reserved for it (rule reservations)".into();
     };
     let jobs: Vec<String> = reservation.after.iter().map(|&claim| shown.ledger.id(claim).to_string()).collect();
@@ -311,7 +360,9 @@ fn reserved_sentence(shown: &Shown, claim: &Claim) -> String {
         Some((last, [])) => (last.clone(), "ends"),
         Some((last, others)) => (format!("{} and {last}", others.join(", ")), "end"),
     };
-    let about = reservation.at.map_or(String::new(), |at| format!(", about {}", moment(shown, at)));
+    // A guess from jobs that have nothing to do with these is good enough to plan by, and none to tell a user.
+    let at = reservation.at.filter(|_| reservation.is_foreseen);
+    let about = at.map_or(String::new(), |at| format!(", about {}", moment(shown, at)));
     format!("starts at the latest when {jobs} {end}{about} (rule reservations)")
 }
 
@@ -385,6 +436,7 @@ fn array(shown: &Shown, acceptance: &Acceptance, declared: &Array, now: Time, fi
         elapsed_seconds: sum.elapsed_seconds,
         progress: None,
         usage: None,
+        notice: notice_of_array(shown, acceptance),
         array: Some(ArrayView { first: declared.indices[0], at_once: declared.at_once, ..sum.tasks }),
         ..first
     }
@@ -504,7 +556,10 @@ pub fn event(shown: &Shown, line: &Line) -> Option<EventView> {
         | Fact::Reported { .. }
         | Fact::Did { .. }
         | Fact::TokenMade { .. }
-        | Fact::TokenRevoked { .. } => return None,
+        | Fact::TokenRevoked { .. }
+        // Of which job it was told stands in the history of the job.
+        | Fact::Notified { .. } => return None,
+        Fact::NotificationDue(due) => (id(due.claim), "notification_due", due.event.to_string()),
         Fact::NotResized { run, why } => (id(run.claim), "not_resized", why.clone()),
         Fact::Ended { run, ending } => {
             let code = ending.exit_code().map_or("no exit code".into(), |code| format!("exit code {code}"));
@@ -608,6 +663,11 @@ pub(crate) fn happening(shown: &Shown, claim: &Claim, what: &What) -> Option<Str
             format!("{}: {}", note.reason, sentence_of(shown, claim, *note)?)
         }
         What::Noted(note) => note.to_string(),
+        What::Notified(event, Delivery::Delivered) => format!("notification of its {event} delivered"),
+        What::Notified(event, Delivery::Failed(why)) => format!("notification of its {event} failed: {why}"),
+        What::Notified(event, Delivery::Dropped) => {
+            format!("notification of its {event} dropped: too many of its user's were waiting")
+        }
     })
 }
 
@@ -623,5 +683,53 @@ fn cause(why: plan::FailureCause) -> &'static str {
         plan::FailureCause::NodeLost => "its node was lost",
         plan::FailureCause::GpuFailed => "a GPU failed",
         plan::FailureCause::StartTimeout => "not every worker was up in time",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use serde_json::json;
+
+    use super::*;
+
+    /// The list of the guide, field by field.
+    #[test]
+    fn others_see_of_a_job_what_is_listed_and_nothing_else() {
+        let phases = json!({"start": 1.0});
+        let interruption = json!({"seconds": 1.0, "phases": phases, "reported_at": "secret"});
+        let full = json!({
+            "id": "7", "name": "n", "owner": "ann", "queue": "q", "priority": 9, "state": "running",
+            "reason": "secret", "message": "secret",
+            "failure": {"kind": "secret", "message": "secret", "worker": 1, "workers": 2, "attempt": 3, "task": "secret",
+                "next_steps": ["secret"]},
+            "exit_code": 9, "signal": 9, "submitted_at": "s", "started_at": "t", "finished_at": "f",
+            "workers": {"have": 1, "min": 2, "max": 3}, "processes": 9, "gpus": 1.5, "gpus_per_worker": 0.5,
+            "gpu_kind": "secret", "nodes": ["secret"], "attempts": 9, "failures": 9, "preemptions": 9, "resizes": 9,
+            "restart": interruption, "resize": interruption, "gpu_seconds": 2.5, "elapsed_seconds": 3.5,
+            "progress": {"steps": 9, "total_steps": 9, "fraction": 0.9, "epoch": 9.0, "loss": 9.0, "step_seconds": 9.0,
+                "batch_size": 9, "accumulation": 9, "reported_at": "secret"},
+            "usage": {"cpu_seconds": 9.0, "memory_bytes": 9, "peak_memory_bytes": 9, "gpu_utilisation": 0.9,
+                "gpu_memory_bytes": 9},
+            "array": {"first": 7, "count": 10, "at_once": 9, "pending": 1, "running": 2, "succeeded": 3, "failed": 4},
+            "labels": {"secret": "secret"}, "depends_on": ["secret"], "deadline": "secret", "notice": "secret",
+            "spec": {"command": ["secret"]}, "summary": true,
+        });
+        let view: JobView = serde_json::from_value(full.clone()).unwrap();
+        let whole = serde_json::to_value(&view).unwrap();
+        let named = |value: &serde_json::Value| value.as_object().unwrap().keys().cloned().collect::<BTreeSet<_>>();
+        assert_eq!(named(&whole), named(&full), "every field has a value here");
+        let expected = json!({
+            "id": "7", "name": "n", "owner": "ann", "queue": "q", "state": "running",
+            "workers": {"have": 1, "min": 2, "max": 3}, "gpus": 1.5, "gpus_per_worker": 0.5,
+            "array": {"first": 7, "count": 10, "at_once": null, "pending": 1, "running": 2, "succeeded": 3, "failed": 4},
+            "submitted_at": "s", "started_at": "t", "finished_at": "f", "gpu_seconds": 2.5, "elapsed_seconds": 3.5,
+            "summary": true,
+            "priority": 0, "reason": null, "message": null, "exit_code": null, "signal": null, "processes": 0,
+            "gpu_kind": null, "nodes": [], "attempts": 0, "failures": 0, "preemptions": 0, "resizes": 0,
+            "progress": null, "usage": null, "labels": {}, "depends_on": [], "deadline": null,
+        });
+        assert_eq!(serde_json::to_value(summary(view)).unwrap(), expected);
     }
 }

@@ -144,7 +144,7 @@ impl Connection {
         };
         let mut sender = self.open().await?;
         // Who listens may have changed since; now that we are connected it is seen who it was.
-        self.credentials.bearer(&self.address)?;
+        self.credentials.confirm(&self.address)?;
         let response = sender.send_request(request).await.map_err(broken)?;
         Ok((sender, response))
     }

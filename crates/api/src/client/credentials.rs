@@ -66,38 +66,65 @@ impl Credentials {
     }
 
     /// The token to show at this address; none if there is none, or if the kernel says there who we are. An error if it
-    /// must not be shown there.
+    /// must not be shown there. Before it is sent, [`Credentials::confirm`] must agree.
     pub(super) fn bearer(&self, address: &Address) -> Result<Option<String>, Error> {
         match (address, &self.token_file) {
             (Address::Unix(_), _) | (_, None) => Ok(None),
             (Address::Tcp { host, port }, Some(file)) => {
-                self.check_listener(address, host, *port)?;
+                self.listeners(address, host, *port)?;
                 read(file).map(Some)
             }
         }
     }
 
-    /// Anybody can listen on a port of this machine while the service is not there, and would be told the token.
-    fn check_listener(&self, address: &Address, host: &str, port: u16) -> Result<(), Error> {
-        let no = |reason: String| Error::Untrusted { address: address.to_string(), reason };
+    /// Whether the token may go over a connection that has been made: somebody accepted it, so somebody must be seen to
+    /// listen. An address that is not understood here, or a table that cannot be read, must not look like nobody.
+    pub(super) fn confirm(&self, address: &Address) -> Result<(), Error> {
+        let (Address::Tcp { host, port }, Some(_)) = (address, &self.token_file) else { return Ok(()) };
+        match self.listeners(address, host, *port)?.is_empty() {
+            false => Ok(()),
+            true => Err(untrusted(address, "the kernel does not say whose process listens there".into())),
+        }
+    }
+
+    /// Who listens there: all of them may be told the token. Anybody can listen on a port of this machine while the
+    /// service is not there, and would be told it.
+    fn listeners(&self, address: &Address, host: &str, port: u16) -> Result<Vec<u32>, Error> {
+        let no = |reason: String| untrusted(address, reason);
         let bare = host.trim_start_matches('[').trim_end_matches(']');
         let targets = match bare.parse::<IpAddr>() {
             Ok(ip) if ip.is_loopback() => vec![ip],
             Err(_) if bare == "localhost" => vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()],
             _ => return Err(no("it is not this machine, and there is no TLS yet".into())),
         };
-        let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
-        let listeners = listeners(&[read("/proc/net/tcp"), read("/proc/net/tcp6")], &targets, port);
-        match listeners.into_iter().find(|uid| *uid != 0 && !self.trusted.contains(uid)) {
-            None => Ok(()),
+        let table = |path: &str| {
+            table(Path::new(path))
+                .map_err(|error| no(format!("cannot see whose process listens there: {path}: {error}")))
+        };
+        let listeners = listeners(&[table("/proc/net/tcp")?, table("/proc/net/tcp6")?], &targets, port);
+        match listeners.iter().find(|uid| **uid != 0 && !self.trusted.contains(uid)) {
+            None => Ok(listeners),
             Some(uid) => {
-                let name = User::from_uid(uid.into()).ok().flatten().map_or_else(|| uid.to_string(), |user| user.name);
+                let user = User::from_uid((*uid).into()).ok().flatten();
+                let name = user.map_or_else(|| uid.to_string(), |user| user.name);
                 Err(no(format!(
                     "a process of {name} listens there, who is neither root nor the owner of the service's data directory; \
                      if that is right, say `service_user = \"{name}\"` in client.toml"
                 )))
             }
         }
+    }
+}
+
+fn untrusted(address: &Address, reason: String) -> Error {
+    Error::Untrusted { address: address.to_string(), reason }
+}
+
+/// A table of the kernel's; empty if this kernel has none, as one without IPv6.
+fn table(path: &Path) -> io::Result<String> {
+    match fs::read_to_string(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+        read => read,
     }
 }
 
@@ -128,13 +155,22 @@ fn read(path: &Path) -> Result<String, Error> {
 fn listeners(tables: &[String], targets: &[IpAddr], port: u16) -> Vec<u32> {
     const LISTEN: &str = "0A";
     let anywhere = [IpAddr::from(Ipv4Addr::UNSPECIFIED), IpAddr::from(Ipv6Addr::UNSPECIFIED)];
-    let places: Vec<String> = targets.iter().chain(&anywhere).map(|ip| written(*ip, port)).collect();
+    let places: Vec<String> =
+        targets.iter().chain(&anywhere).flat_map(|ip| forms(*ip)).map(|ip| written(ip, port)).collect();
     let of_line = |line: &str| {
         let fields: Vec<&str> = line.split_whitespace().collect();
         let is_it = fields.get(3) == Some(&LISTEN) && places.iter().any(|place| fields.get(1) == Some(&place.as_str()));
         is_it.then(|| fields.get(7)?.parse().ok()).flatten()
     };
     tables.iter().flat_map(|table| table.lines().skip(1).filter_map(of_line).collect::<Vec<u32>>()).collect()
+}
+
+/// The addresses on which a socket takes connections to this one: a socket for IPv6 can take those of IPv4 too.
+fn forms(ip: IpAddr) -> Vec<IpAddr> {
+    match ip {
+        IpAddr::V4(plain) => vec![ip, plain.to_ipv6_mapped().into()],
+        IpAddr::V6(_) => vec![ip],
+    }
 }
 
 /// As the kernel writes addresses: words in the machine's own byte order, in hexadecimal.
@@ -180,6 +216,39 @@ mod tests {
         let table = fs::read_to_string("/proc/net/tcp").unwrap();
         let own = nix::unistd::geteuid().as_raw();
         assert_eq!(listeners(&[table], &[Ipv4Addr::LOCALHOST.into()], port), [own]);
+    }
+
+    #[test]
+    fn a_socket_for_ipv6_that_takes_connections_of_ipv4_is_found() {
+        for place in ["::ffff:127.0.0.1", "::ffff:0.0.0.0", "::"] {
+            let listener = TcpListener::bind((place, 0)).unwrap();
+            let port = listener.local_addr().unwrap().port();
+            std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
+            let table = fs::read_to_string("/proc/net/tcp6").unwrap();
+            let own = nix::unistd::geteuid().as_raw();
+            assert_eq!(listeners(&[table], &[Ipv4Addr::LOCALHOST.into()], port), [own], "{place}");
+        }
+    }
+
+    #[test]
+    fn a_token_goes_over_no_connection_of_which_nobody_knows_who_accepted_it() {
+        let (_folder, path) = token_file(0o600);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let own = of_file(&path, &[nix::unistd::geteuid().as_raw()]);
+        own.confirm(&tcp(port)).unwrap();
+        drop(listener);
+        assert!(own.bearer(&tcp(port)).unwrap().is_some(), "nobody is there who could be told it");
+        let error = own.confirm(&tcp(port)).unwrap_err().to_string();
+        assert!(error.contains("no token is sent") && error.contains("whose process listens"), "{error}");
+        Credentials::default().confirm(&tcp(port)).unwrap();
+    }
+
+    #[test]
+    fn a_table_that_cannot_be_read_is_not_one_without_listeners() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(table(folder.path()).is_err(), "a directory cannot be read");
+        assert_eq!(table(&folder.path().join("tcp6")).unwrap(), "");
     }
 
     #[test]

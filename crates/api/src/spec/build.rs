@@ -78,6 +78,9 @@ impl JobRequest {
 
     /// Whether it says in one way or another that it can go on from a saved state: else being stopped would cost it all.
     fn is_interruptible(&self) -> bool {
+        if self.pty.is_some() {
+            return false;
+        }
         let resizes = self.batch.is_some() || self.workers.min != self.workers.max;
         resizes || self.checkpoint != CheckpointRequest::default()
     }

@@ -4,6 +4,7 @@ use cluster::{MAX_GPUS_PER_NODE, Weight};
 
 use super::{BatchRequest, CommandLine, JobRequest};
 use crate::duration::Duration;
+use crate::hook::HookUrl;
 use crate::problem::FieldFault;
 use crate::time;
 use crate::view::PriorityRequest;
@@ -21,6 +22,7 @@ const MOST_LABELS: usize = 64;
 const MOST_KINDS: usize = 64;
 const MOST_DEPENDENCIES: usize = 1000;
 const MOST_FAILURES: u32 = 1000;
+const MOST_NOTIFIED: usize = 4;
 const LARGEST_BATCH: u32 = 1 << 30;
 const LARGEST_WEIGHT: f64 = 1000.0;
 const LONGEST_GRACE: Duration = Duration::from_secs(86_400);
@@ -41,6 +43,8 @@ impl JobRequest {
         self.check_workers(&mut faults);
         self.check_limits(&mut faults);
         self.check_lists(&mut faults);
+        self.check_notify(&mut faults);
+        self.check_terminal(&mut faults);
         if faults.0.is_empty() { Ok(()) } else { Err(faults.0) }
     }
 
@@ -82,24 +86,7 @@ impl JobRequest {
     }
 
     fn check_command(&self, faults: &mut Faults) {
-        match &self.command {
-            CommandLine::Shell(text) => {
-                faults.unless(!text.trim().is_empty(), "command", || "expected a command, found nothing".into());
-                faults.no_nul("command", text);
-                faults.at_most("command", "bytes", text.len(), LARGEST_COMMAND);
-            }
-            CommandLine::Words(words) => {
-                let program = words.first().is_some_and(|program| !program.is_empty());
-                faults.unless(program, "command", || "expected a command, found nothing".into());
-                faults.at_most("command", "words", words.len(), MOST_WORDS);
-                // Each word also takes the byte that ends it, as the kernel counts.
-                let bytes = words.iter().map(|word| word.len() + 1).sum();
-                faults.at_most("command", "bytes", bytes, LARGEST_COMMAND);
-                if let Some(index) = words.iter().position(|word| word.contains('\0')) {
-                    faults.no_nul(&format!("command[{index}]"), &words[index]);
-                }
-            }
-        }
+        check_command_line("command", &self.command, faults);
     }
 
     fn check_environment(&self, faults: &mut Faults) {
@@ -222,6 +209,64 @@ impl JobRequest {
         let tasks = array.count();
         faults.unless(tasks <= MOST_TASKS, "array", || format!("expected at most {MOST_TASKS} tasks, found {tasks}"));
     }
+
+    /// Somebody sits at a terminal: a job that has one cannot be many, and cannot go on by itself where it was.
+    fn check_terminal(&self, faults: &mut Faults) {
+        let Some(window) = self.pty else { return };
+        faults.0.extend(window.check(Some("pty")).err());
+        faults.unless(self.array.is_none(), "array", || "a job with a terminal is one job: expected no `array`".into());
+        faults.unless(self.retry.max_failures == 0, "retry.max_failures", || {
+            format!("a job with a terminal is not started again: expected 0, found {}", self.retry.max_failures)
+        });
+        faults.unless(self.interruptible != Some(true), "interruptible", || {
+            "a job with a terminal cannot go on by itself where it was stopped: expected no `true`".into()
+        });
+        let is_fixed = self.workers.min == self.workers.max && self.batch.is_none();
+        let field = if self.batch.is_some() { "batch" } else { "workers" };
+        faults.unless(is_fixed, field, || "a job with a terminal has a fixed number of workers and no batch".into());
+    }
+
+    fn check_notify(&self, faults: &mut Faults) {
+        faults.at_most("notify", "entries", self.notify.len(), MOST_NOTIFIED);
+        for (index, notify) in self.notify.iter().take(MOST_NOTIFIED).enumerate() {
+            let field = |name: &str| format!("notify[{index}]{name}");
+            match (&notify.command, &notify.url) {
+                (Some(command), None) => check_command_line(&field(".command"), command, faults),
+                (None, Some(url)) => {
+                    if let Err(message) = url.parse::<HookUrl>() {
+                        faults.add(&field(".url"), message);
+                    }
+                }
+                (Some(_), Some(_)) => faults.add(&field(""), "expected a command or a url, found both".into()),
+                (None, None) => faults.add(&field(""), "expected a command or a url, found neither".into()),
+            }
+            let again = notify.events.iter().enumerate().find(|(at, event)| notify.events[..*at].contains(event));
+            if let Some((_, event)) = again {
+                faults.add(&field(".events"), format!("expected each event once, found {event} again"));
+            }
+        }
+    }
+}
+
+fn check_command_line(field: &str, command: &CommandLine, faults: &mut Faults) {
+    match command {
+        CommandLine::Shell(text) => {
+            faults.unless(!text.trim().is_empty(), field, || "expected a command, found nothing".into());
+            faults.no_nul(field, text);
+            faults.at_most(field, "bytes", text.len(), LARGEST_COMMAND);
+        }
+        CommandLine::Words(words) => {
+            let program = words.first().is_some_and(|program| !program.is_empty());
+            faults.unless(program, field, || "expected a command, found nothing".into());
+            faults.at_most(field, "words", words.len(), MOST_WORDS);
+            // Each word also takes the byte that ends it, as the kernel counts.
+            let bytes = words.iter().map(|word| word.len() + 1).sum();
+            faults.at_most(field, "bytes", bytes, LARGEST_COMMAND);
+            if let Some(index) = words.iter().position(|word| word.contains('\0')) {
+                faults.no_nul(&format!("{field}[{index}]"), &words[index]);
+            }
+        }
+    }
 }
 
 fn check_batch(batch: &BatchRequest, fewest_workers: u32, faults: &mut Faults) {
@@ -304,7 +349,7 @@ pub fn changes_direction(character: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::{ArrayRange, GpuCount, WorkersRequest};
+    use crate::spec::{ArrayRange, GpuCount, NotifyEvent, NotifyRequest, Window, WorkersRequest};
 
     fn faults(change: impl FnOnce(&mut JobRequest)) -> Vec<String> {
         let mut job = JobRequest::new(["true"]);
@@ -317,6 +362,28 @@ mod tests {
         let faults = faults(change);
         assert_eq!(faults.len(), 1, "{faults:?}");
         faults.into_iter().next().unwrap_or_default()
+    }
+
+    #[test]
+    fn a_job_with_a_terminal_is_one_that_runs_once() {
+        let at_terminal = |change: fn(&mut JobRequest)| {
+            fault(|job| {
+                job.pty = Some(Window::USUAL);
+                change(job);
+            })
+        };
+        let array = at_terminal(|job| job.array = Some("0-3".parse().unwrap()));
+        assert_eq!(array, "array: a job with a terminal is one job: expected no `array`");
+        let retries = at_terminal(|job| job.retry.max_failures = 2);
+        assert_eq!(retries, "retry.max_failures: a job with a terminal is not started again: expected 0, found 2");
+        let workers = at_terminal(|job| job.workers = "1..2".parse().unwrap());
+        assert_eq!(workers, "workers: a job with a terminal has a fixed number of workers and no batch");
+        let stopped = at_terminal(|job| job.interruptible = Some(true));
+        let expected = "a job with a terminal cannot go on by itself where it was stopped: expected no `true`";
+        assert_eq!(stopped, format!("interruptible: {expected}"));
+        let size = at_terminal(|job| job.pty = Some(Window { rows: 0, columns: 80 }));
+        assert_eq!(size, "pty.rows: expected from 1 to 65535, found 0");
+        assert_eq!(faults(|job| job.pty = Some(Window::USUAL)), [] as [&str; 0]);
     }
 
     #[test]
@@ -466,6 +533,34 @@ mod tests {
             fault(|job| job.limits.max_runtime = Some(Duration::default())),
             "limits.max_runtime: expected more than 0 seconds"
         );
+    }
+
+    #[test]
+    fn who_is_told_is_a_command_or_an_address_and_never_many() {
+        let command = |text: &str| Some(CommandLine::Shell(text.into()));
+        let url = |text: &str| Some(text.to_string());
+        let told = |command, url, events: &[NotifyEvent]| {
+            let notify = NotifyRequest { command, url, events: events.to_vec() };
+            move |job: &mut JobRequest| job.notify = vec![notify]
+        };
+        assert_eq!(faults(told(command("mail ann"), None, &[])), [] as [&str; 0]);
+        assert_eq!(faults(told(None, url("https://a.org/x"), &[NotifyEvent::End])), [] as [&str; 0]);
+        assert_eq!(fault(told(None, None, &[])), "notify[0]: expected a command or a url, found neither");
+        let both = told(command("a"), url("https://a.org/"), &[]);
+        assert_eq!(fault(both), "notify[0]: expected a command or a url, found both");
+        assert_eq!(fault(told(command(" "), None, &[])), "notify[0].command: expected a command, found nothing");
+        assert_eq!(fault(told(command("a\0"), None, &[])), "notify[0].command: expected text without NUL bytes");
+        assert!(fault(told(None, url("mailto:ann"), &[])).starts_with("notify[0].url: expected an address like"));
+        let twice = [NotifyEvent::End, NotifyEvent::End];
+        assert_eq!(
+            fault(told(command("a"), None, &twice)),
+            "notify[0].events: expected each event once, found end again"
+        );
+        let many = |job: &mut JobRequest| {
+            let one = NotifyRequest { command: command("a"), url: None, events: Vec::new() };
+            job.notify = vec![one; 5];
+        };
+        assert_eq!(fault(many), "notify: expected at most 4 entries, found 5");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use api::Role;
+use api::{Quantity, Role};
 use serde::{Deserialize, Serialize};
 
 /// The table `[access]`.
@@ -51,6 +51,8 @@ pub struct Ceilings {
     pub devices: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub submissions_per_second: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub submissions_size_per_second: Option<Quantity>,
     /// For single users, instead of what is said above.
     pub users: BTreeMap<String, Ceiling>,
 }
@@ -69,6 +71,10 @@ pub struct Ceiling {
     pub devices: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub submissions_per_second: Option<f64>,
+    /// How large the descriptions of all jobs may be that are submitted in a second, with their environments. What was
+    /// not used in the last minute may be used at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub submissions_size_per_second: Option<Quantity>,
 }
 
 impl Default for Ceilings {
@@ -79,6 +85,8 @@ impl Default for Ceilings {
             devices: None,
             // Far more than a person or a script needs, far less than it takes to keep others waiting.
             submissions_per_second: Some(100.0),
+            // As large as those hundred usually are, and so little that a day's worth of jobs stays on record.
+            submissions_size_per_second: Some(Quantity::new(1 << 20)),
             users: BTreeMap::new(),
         }
     }
@@ -103,12 +111,13 @@ impl Access {
         if role >= Role::Operator {
             return Ceiling::default();
         }
-        let Ceilings { priority, live_jobs, devices, submissions_per_second, users } = &self.ceilings;
-        users.get(user).copied().unwrap_or(Ceiling {
-            priority: *priority,
-            live_jobs: *live_jobs,
-            devices: *devices,
-            submissions_per_second: *submissions_per_second,
+        let common = &self.ceilings;
+        self.ceilings.users.get(user).copied().unwrap_or(Ceiling {
+            priority: common.priority,
+            live_jobs: common.live_jobs,
+            devices: common.devices,
+            submissions_per_second: common.submissions_per_second,
+            submissions_size_per_second: common.submissions_size_per_second,
         })
     }
 
@@ -116,6 +125,11 @@ impl Access {
     pub(crate) fn check(&self) -> Result<(), String> {
         let common = self.ceilings.submissions_per_second;
         let of_users = self.ceilings.users.values().map(|ceiling| ceiling.submissions_per_second);
+        let size = self.ceilings.submissions_size_per_second;
+        let sizes = self.ceilings.users.values().map(|ceiling| ceiling.submissions_size_per_second);
+        if sizes.chain([size]).flatten().any(|size| size == Quantity::default()) {
+            return Err("access.ceilings.submissions_size_per_second: expected more than nothing, found 0".into());
+        }
         match of_users.chain([common]).flatten().find(|rate| !(*rate > 0.0 && rate.is_finite())) {
             Some(rate) => {
                 Err(format!("access.ceilings.submissions_per_second: expected a number above 0, found {rate}"))
@@ -164,5 +178,8 @@ mod tests {
         for text in ["[ceilings]\nsubmissions_per_second = 0.0", "[ceilings.users.a]\nsubmissions_per_second = nan"] {
             assert!(access(text).check().unwrap_err().starts_with("access.ceilings.submissions_per_second: expected"));
         }
+        let text = "[ceilings.users.a]\nsubmissions_size_per_second = 0";
+        let wrong = access(text).check().unwrap_err();
+        assert!(wrong.starts_with("access.ceilings.submissions_size_per_second: expected"), "{wrong}");
     }
 }

@@ -20,6 +20,7 @@ pub struct Endpoint {
 }
 
 const OWN: &str = "own jobs; from operator on, all";
+const OWN_ONLY: &str = "own jobs only";
 const DETAILS: &str = "own jobs; admin: all";
 const SUMMARY: &str = "in full: own jobs, admin: all; else a summary";
 
@@ -36,13 +37,20 @@ pub const ENDPOINTS: &[Endpoint] = &[
     row("POST", "/v1/jobs/{id}/cancel", Role::User, OWN),
     row("POST", "/v1/jobs/{id}/hold", Role::User, OWN),
     row("POST", "/v1/jobs/{id}/release", Role::User, OWN),
-    row("POST", "/v1/jobs/{id}/requeue", Role::User, "own jobs only"),
+    row("POST", "/v1/jobs/{id}/requeue", Role::User, OWN_ONLY),
     row("GET", "/v1/jobs/{id}/explain", Role::Viewer, DETAILS),
     row("GET", "/v1/jobs/{id}/wait", Role::Viewer, SUMMARY),
     Endpoint { run: true, ..row("POST", "/v1/jobs/{id}/progress", Role::User, OWN) },
     Endpoint { run: true, ..row("POST", "/v1/jobs/{id}/trainer-status", Role::User, OWN) },
     row("GET", "/v1/jobs/{id}/logs", Role::Viewer, DETAILS),
-    row("POST", "/v1/jobs/{id}/input", Role::User, "own jobs only"),
+    row("POST", "/v1/jobs/{id}/input", Role::User, OWN_ONLY),
+    row("POST", "/v1/jobs/{id}/window", Role::User, OWN_ONLY),
+    row("POST", "/v1/jobs/{id}/shells", Role::User, OWN_ONLY),
+    row("GET", "/v1/jobs/{id}/shells/{shell}", Role::User, OWN_ONLY),
+    row("DELETE", "/v1/jobs/{id}/shells/{shell}", Role::User, OWN_ONLY),
+    row("POST", "/v1/jobs/{id}/shells/{shell}/input", Role::User, OWN_ONLY),
+    row("POST", "/v1/jobs/{id}/shells/{shell}/window", Role::User, OWN_ONLY),
+    row("GET", "/v1/jobs/{id}/shells/{shell}/output", Role::User, OWN_ONLY),
     row("GET", "/v1/events", Role::Viewer, SUMMARY),
     row("GET", "/v1/queues", Role::Viewer, ""),
     row("PUT", "/v1/queues", Role::Admin, ""),

@@ -52,8 +52,8 @@ pub(crate) async fn set_queues(
     let drafts: Vec<QueueDraft> = request.queues.into_iter().map(QueueDraft::from).collect();
     if query.preview.unwrap_or(false) {
         let shown = door.service.replica.read();
-        let books = shown.state.books();
-        let changes = Review::of(books, &shown.ledger, &drafts)?.views(books, &shown.ledger);
+        let review = Review::of(&shown.state, &shown.ledger, &drafts)?;
+        let changes = review.views(shown.state.books(), &shown.ledger);
         return Ok(Json(QueueChanges { changes, applied: false }));
     }
     match door.service.inbox.ask(caller, Ask::ChangeQueues(drafts)).await? {

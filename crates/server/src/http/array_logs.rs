@@ -84,8 +84,10 @@ impl ArrayLogs {
 
     /// Sends what there is, and where that is wanted what follows, until all tasks have ended.
     pub(super) async fn run(mut self, follow: bool) {
-        // Whether it is heard or nobody listens makes no difference from here on.
-        let _ = self.send_all(follow).await;
+        if let Err(Over) = self.send_all(follow).await {
+            // Only a whole answer ends as one; nobody may be there to hear it.
+            self.sender.send(Err(io::Error::other("the service leaves"))).await.ok();
+        }
     }
 
     async fn send_all(&mut self, follow: bool) -> Result<(), Over> {

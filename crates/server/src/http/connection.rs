@@ -26,6 +26,7 @@ use super::connections::{Admission, HttpConfig, InFlight};
 use super::errors::Failure;
 use super::names::Names;
 use super::peer::Peer;
+use crate::access::Refusals;
 
 /// Whoever is being answered when the service leaves has so long to hear the end of it.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -40,6 +41,8 @@ pub(super) struct Counter {
     pub(super) pace: Pace,
     /// Becomes true when the service leaves.
     pub(super) leaving: watch::Receiver<bool>,
+    /// Where it is told what is refused before it comes as far as the router.
+    pub(super) refusals: Refusals,
 }
 
 /// How long a client may take for what.
@@ -89,6 +92,9 @@ impl Counter {
         let router = TowerToHyperService::new(self.router);
         let answer = service_fn(move |request: Request<Incoming>| {
             let allowed = names.as_ref().map_or(Ok(()), |names| names.check(request.uri(), request.headers()));
+            if let Some(problem) = allowed.as_ref().err().filter(|problem| problem.status == 403) {
+                self.refusals.tell(None, request.method().as_str(), request.uri().path(), problem.status);
+            }
             answer(router.clone(), request, allowed, peer, visit.clone())
         });
         let connection = http1::Builder::new()

@@ -28,13 +28,14 @@ pub struct HttpConfig {
     pub connections: usize,
     /// Of those, so many are for root and the service's own user alone.
     pub reserved: usize,
-    /// At most so many connections of one peer: a user on the socket, a token over TCP.
+    /// At most so many connections of one user, those of all their tokens and runs together.
     pub connections_per_peer: usize,
-    /// At most so many requests of one peer at once, among them those that wait or stream.
+    /// At most so many requests of one peer at once, among them those that wait or stream: of a user on the socket, or of
+    /// one token over TCP.
     pub requests_per_peer: usize,
     /// At most so many connections over TCP of which it is not known yet whose they are, all together.
     pub unauthenticated: usize,
-    /// At most so much of the bodies of one peer's requests is in memory; those who are not known yet are one peer.
+    /// At most so much of the bodies of one user's requests is in memory; those who are not known yet are one user.
     pub bodies_per_peer: Quantity,
     /// At most so much of all bodies together.
     pub bodies: Quantity,
@@ -106,7 +107,17 @@ pub(crate) enum PeerKey {
     /// Over TCP, until a request has shown a token.
     Unauthenticated,
     /// Over TCP, by the token's public name.
-    Token(String),
+    Token { uid: u32, name: String },
+}
+
+impl PeerKey {
+    /// Whose share it uses; none if that is not known yet. However many tokens a user has, the share is the same.
+    fn user(&self) -> Option<u32> {
+        match self {
+            PeerKey::User(uid) | PeerKey::Token { uid, .. } => Some(*uid),
+            PeerKey::Unauthenticated => None,
+        }
+    }
 }
 
 /// What a connection is doing.
@@ -132,8 +143,8 @@ struct Table {
     /// Counts changes of stages: the older a stage, the smaller its number.
     moves: u64,
     displaced: u64,
-    /// How much of whose bodies is in memory; only peers that have some are in it.
-    bodies: BTreeMap<PeerKey, u64>,
+    /// How much of whose bodies is in memory; only users that have some are in it.
+    bodies: BTreeMap<Option<u32>, u64>,
 }
 
 #[derive(Debug)]
@@ -184,8 +195,7 @@ impl Connections {
         let all = table.limits.connections - if reserved { 0 } else { table.limits.reserved };
         table.make_room_for(&key, None)?;
         if table.open.len() >= all {
-            let fullest = table.fullest()?;
-            table.displace(&fullest, None, is_waiting)?;
+            table.make_room_among_all(key.user())?;
         }
         let signal = Arc::new(Signal::default());
         let (id, since) = (table.next, table.tick());
@@ -204,8 +214,11 @@ impl Connections {
     }
 }
 
-fn is_waiting(stage: Stage) -> bool {
-    stage != Stage::Answer
+impl Entry {
+    /// Whether it is the client's turn.
+    fn waits(&self) -> bool {
+        self.stage != Stage::Answer
+    }
 }
 
 impl Table {
@@ -214,26 +227,38 @@ impl Table {
         self.moves
     }
 
-    fn count(&self, key: &PeerKey, holds: impl Fn(Stage) -> bool) -> usize {
-        self.open.values().filter(|entry| entry.key == *key && holds(entry.stage)).count()
-    }
-
-    /// Sees to it that a peer may have one more connection. `but` is the connection it is for, if it exists already.
+    /// Sees to it that a user may have one more connection. `but` is the connection it is for, if it exists already.
     fn make_room_for(&mut self, key: &PeerKey, but: Option<u64>) -> Option<()> {
-        let most = match key {
-            PeerKey::Unauthenticated => self.limits.unauthenticated,
-            PeerKey::User(_) | PeerKey::Token(_) => self.limits.connections_per_peer,
-        };
-        if self.count(key, |_| true) < most { Some(()) } else { self.displace(key, but, is_waiting) }
+        let user = key.user();
+        let most = user.map_or(self.limits.unauthenticated, |_| self.limits.connections_per_peer);
+        let is_theirs = |entry: &Entry| entry.key.user() == user;
+        let others = self.open.iter().filter(|(id, entry)| Some(**id) != but && is_theirs(entry)).count();
+        if others < most { Some(()) } else { self.displace(but, |entry| is_theirs(entry) && entry.waits()) }
     }
 
     /// Sees to it that a peer may have one more request under way.
     fn make_room_for_request(&mut self, key: &PeerKey, but: u64) -> Option<()> {
-        let under_way = self.count(key, |stage| stage != Stage::Head);
+        let is_theirs = |entry: &Entry| entry.key == *key;
+        let under_way = self.open.values().filter(|entry| is_theirs(entry) && entry.stage != Stage::Head).count();
         if under_way < self.limits.requests_per_peer {
             return Some(());
         }
-        self.displace(key, Some(but), |stage| stage == Stage::Body)
+        self.displace(Some(but), |entry| is_theirs(entry) && entry.stage == Stage::Body)
+    }
+
+    /// Sees to it that there is room for one more connection of a user. Users with more connections than that give way
+    /// first; those with fewer keep theirs.
+    fn make_room_among_all(&mut self, user: Option<u32>) -> Option<()> {
+        let mut counts: BTreeMap<Option<u32>, usize> = BTreeMap::new();
+        for entry in self.open.values() {
+            *counts.entry(entry.key.user()).or_default() += 1;
+        }
+        let theirs = counts.get(&user).copied().unwrap_or(0) + 1;
+        let mut others: Vec<_> =
+            counts.into_iter().filter(|(other, count)| *other == user || *count >= theirs).collect();
+        // Of those with as many, root is the last to give way.
+        others.sort_by_key(|&(other, count)| std::cmp::Reverse((count, other)));
+        others.iter().find_map(|(other, _)| self.displace(None, |entry| entry.key.user() == *other && entry.waits()))
     }
 
     fn enter(&mut self, id: u64, stage: Stage) {
@@ -248,7 +273,8 @@ impl Table {
         let all: u64 = self.bodies.values().sum();
         // One that had to give way is about to end.
         let Some(entry) = self.open.get_mut(&id) else { return Ok(()) };
-        let theirs = self.bodies.get(&entry.key).copied().unwrap_or(0);
+        let user = entry.key.user();
+        let theirs = self.bodies.get(&user).copied().unwrap_or(0);
         if theirs + bytes > self.limits.bodies_per_peer.bytes().get() {
             let detail = "your requests have too much in their bodies, all together: try again when some have ended";
             return Err(Problem::new(429, "too-many-bytes", detail));
@@ -258,7 +284,7 @@ impl Table {
             return Err(Problem::new(503, "busy", detail));
         }
         entry.body += bytes;
-        self.bodies.insert(entry.key.clone(), theirs + bytes);
+        self.bodies.insert(user, theirs + bytes);
         Ok(())
     }
 
@@ -266,10 +292,11 @@ impl Table {
     fn let_go(&mut self, id: u64) {
         let Some(entry) = self.open.get_mut(&id) else { return };
         let bytes = std::mem::take(&mut entry.body);
-        if let Some(theirs) = self.bodies.get_mut(&entry.key) {
+        let user = entry.key.user();
+        if let Some(theirs) = self.bodies.get_mut(&user) {
             *theirs -= bytes;
             if *theirs == 0 {
-                self.bodies.remove(&entry.key);
+                self.bodies.remove(&user);
             }
         }
     }
@@ -279,19 +306,10 @@ impl Table {
         self.open.remove(&id)
     }
 
-    /// The peer with the most connections.
-    fn fullest(&self) -> Option<PeerKey> {
-        let mut counts: BTreeMap<&PeerKey, usize> = BTreeMap::new();
-        for entry in self.open.values() {
-            *counts.entry(&entry.key).or_default() += 1;
-        }
-        counts.into_iter().max_by_key(|(_, count)| *count).map(|(key, _)| key.clone())
-    }
-
-    /// Closes the connection of a peer that has been in such a stage for longest; nothing if there is none.
-    fn displace(&mut self, key: &PeerKey, but: Option<u64>, fits: impl Fn(Stage) -> bool) -> Option<()> {
-        let theirs = self.open.iter().filter(|(id, entry)| entry.key == *key && fits(entry.stage) && Some(**id) != but);
-        let oldest = theirs.min_by_key(|(_, entry)| entry.since).map(|(id, _)| *id)?;
+    /// Closes the connection that fits and has been in its stage for longest; nothing if there is none.
+    fn displace(&mut self, but: Option<u64>, fits: impl Fn(&Entry) -> bool) -> Option<()> {
+        let fitting = self.open.iter().filter(|(id, entry)| fits(entry) && Some(**id) != but);
+        let oldest = fitting.min_by_key(|(_, entry)| entry.since).map(|(id, _)| *id)?;
         let entry = self.remove(oldest)?;
         entry.signal.close.notify_one();
         self.displaced += 1;
@@ -440,6 +458,46 @@ mod tests {
         drop((first, second, third));
     }
 
+    fn of_token(uid: u32, name: &str) -> PeerKey {
+        PeerKey::Token { uid, name: name.into() }
+    }
+
+    #[test]
+    fn all_tokens_and_runs_of_a_user_share_what_one_user_may_have() {
+        let all = Connections::new(HttpConfig {
+            unauthenticated: 9,
+            connections_per_peer: 3,
+            bodies_per_peer: Quantity::new(10),
+            ..HttpConfig::default()
+        });
+        let open = [(); 5].map(|()| all.admit(PeerKey::Unauthenticated, false).unwrap());
+        let requests = open.each_ref().map(|admission| admission.begin().unwrap());
+        for (admission, name) in open.iter().zip(["1", "2", "run 7/1"]) {
+            admission.count_for(of_token(1001, name)).unwrap();
+        }
+        assert_eq!(open[3].count_for(of_token(1001, "3")).unwrap_err().status, 429);
+        assert!(all.admit(ADA, false).is_none(), "over the socket too");
+        assert!(open[3].count_for(of_token(1002, "3")).is_ok(), "others have their own");
+        assert!(open[0].hold(6).is_ok());
+        assert_eq!(open[1].hold(6).unwrap_err().status, 429);
+        assert!(open[3].hold(6).is_ok());
+        drop(requests);
+    }
+
+    #[test]
+    fn where_the_fullest_cannot_give_way_the_next_one_does_but_never_one_with_fewer() {
+        let all = Connections::new(HttpConfig { connections: 6, reserved: 1, ..HttpConfig::default() });
+        let busy = [(); 3].map(|()| all.admit(ADA, false).unwrap());
+        let requests = busy.each_ref().map(|admission| admission.begin().unwrap());
+        let idle = [(); 2].map(|()| all.admit(BOB, false).unwrap());
+        let eve = PeerKey::User(1003);
+        let first = all.admit(eve.clone(), false).unwrap();
+        assert_eq!(idle.each_ref().map(is_displaced), [true, false]);
+        let request = first.begin().unwrap();
+        assert!(all.admit(eve, false).is_none(), "the other one has fewer than she would have");
+        drop((request, requests));
+    }
+
     #[test]
     fn what_bodies_take_is_limited_for_a_peer_and_in_all_until_their_requests_are_answered() {
         let limits =
@@ -490,15 +548,15 @@ mod tests {
         let first = all.admit(PeerKey::Unauthenticated, false).unwrap();
         let request = first.begin().unwrap();
         assert!(all.admit(PeerKey::Unauthenticated, false).is_none(), "the pool of the unknown is full");
-        first.count_for(PeerKey::Token("laptop".into())).unwrap();
+        first.count_for(of_token(1001, "laptop")).unwrap();
         let second = all.admit(PeerKey::Unauthenticated, false).unwrap();
         let another = second.begin().unwrap();
-        second.count_for(PeerKey::Token("laptop".into())).unwrap();
+        second.count_for(of_token(1001, "laptop")).unwrap();
         let third = all.admit(PeerKey::Unauthenticated, false).unwrap();
         let refused = third.begin().unwrap();
-        assert_eq!(third.count_for(PeerKey::Token("laptop".into())).unwrap_err().status, 429);
+        assert_eq!(third.count_for(of_token(1001, "laptop")).unwrap_err().status, 429);
         drop((request, another, refused));
-        assert!(third.count_for(PeerKey::Token("laptop".into())).is_ok());
+        assert!(third.count_for(of_token(1001, "laptop")).is_ok());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use api::{JobId, Problem};
 use axum::body::{Body, HttpBody};
@@ -28,6 +28,8 @@ use crate::replica::Shown;
 
 /// How often it is looked whether a token is still good while a request of its goes on.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+// The guide promises that what goes on by a token ends within five seconds of its end.
+const _: () = assert!(LOOK_EVERY.as_millis() <= 5000);
 /// What the token of a run begins with; the run and the secret follow.
 const RUN_TOKEN: &str = "moira-run_";
 
@@ -45,23 +47,27 @@ pub(crate) async fn guard(State(door): State<Door>, request: Request, next: Next
         Err(failure) => failure.into_response(),
     };
     let status = response.status();
-    if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
-        && let Some(untold) = door.refusals.next(Instant::now())
-    {
-        tracing::warn!(who, %method, path = uri.path(), status = status.as_u16(), untold, "refused");
+    if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+        door.refusals.tell(who.as_deref(), method.as_str(), uri.path(), status.as_u16());
     }
     response
 }
 
 /// From now on the connection counts for the token that came by it, and not among the unknown.
 fn count(request: &Request, visitor: Option<&Visitor>) -> Result<(), Failure> {
-    let key = match visitor {
-        Some(Visitor { run: Some(run), .. }) => PeerKey::Token(format!("run {run}")),
-        Some(Visitor { caller: Caller { token: Some(id), .. }, .. }) => PeerKey::Token(id.to_string()),
-        Some(_) | None => return Ok(()),
-    };
+    let Some(key) = visitor.and_then(peer_key) else { return Ok(()) };
     let visit = request.extensions().get::<Arc<Visit>>();
     visit.map_or(Ok(()), |visit| visit.admission.count_for(key)).map_err(Failure)
+}
+
+/// The token that a visitor came by; none over the socket.
+fn peer_key(visitor: &Visitor) -> Option<PeerKey> {
+    let Visitor { caller, run } = visitor;
+    let name = match (run, caller.token) {
+        (Some(run), _) => format!("run {run}"),
+        (None, token) => token?.to_string(),
+    };
+    Some(PeerKey::Token { uid: caller.uid, name })
 }
 
 /// Lets a request in, for as long as its token is good.

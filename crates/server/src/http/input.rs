@@ -1,6 +1,6 @@
-//! What is sent to the standard input of a job. Only its owner may send it.
+//! What is sent to the standard input of a job, or typed at its terminal. Only its owner may send it.
 
-use api::{InputReply, JobId, Problem};
+use api::{InputReply, JobId, Problem, Window};
 use axum::Json;
 use axum::extract::{Request, State};
 use axum::http::header;
@@ -10,7 +10,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::Door;
-use super::errors::{Failure, Named, Query, Refusals, body_of};
+use super::errors::{Body, Failure, Named, Query, Refusals, body_of};
 use super::peer::By;
 use crate::core::{no_job, not_yours};
 use crate::fact::Caller;
@@ -40,15 +40,11 @@ pub(crate) async fn input(
     Query(query): Query<InputQuery>,
     request: Request,
 ) -> Result<Json<InputReply>, Failure> {
-    let kind = request.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    if kind != "application/octet-stream" {
-        let detail = "Content-Type: expected application/octet-stream";
-        return Err(Failure(Problem::new(415, "unsupported-media-type", detail)));
-    }
+    check_kind(&request)?;
     // Who may not send it is told so before anything is read.
     taker(&door, &caller, id)?;
     let bytes = body_of(request).await?;
-    let Taker { input, runs } = taker(&door, &caller, id)?;
+    let Taker { input, runs, .. } = taker(&door, &caller, id)?;
     if !runs && query.offset.saturating_add(bytes.len() as u64) > MOST_BEFORE_START {
         let detail = format!("job {id} has not started: at most {} KiB of its input are kept", MOST_BEFORE_START >> 10);
         return Err(Failure(Problem::new(429, "not-started", detail)));
@@ -59,11 +55,43 @@ pub(crate) async fn input(
     Ok(Json(InputReply { length: taken.map_err(refusal)? }))
 }
 
+/// Input is bytes, and says so.
+pub(super) fn check_kind(request: &Request) -> Result<(), Problem> {
+    let kind = request.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    if kind == "application/octet-stream" {
+        return Ok(());
+    }
+    let detail = "Content-Type: expected application/octet-stream";
+    Err(Problem::new(415, "unsupported-media-type", detail))
+}
+
+/// Tells the terminal of a job that was submitted with `pty` how large it is from now on. Programs there get SIGWINCH.
+#[utoipa::path(post, path = "/v1/jobs/{id}/window", params(("id" = String, Path)), request_body = Window,
+    responses((status = 200, body = Window), Refusals))]
+pub(crate) async fn window(
+    State(door): State<Door>,
+    By(caller): By,
+    Named(id): Named,
+    Body(window): Body<Window>,
+) -> Result<Json<Window>, Failure> {
+    let (rows, columns) = window.check(None).map_err(Problem::from)?;
+    let Taker { input, has_terminal, .. } = taker(&door, &caller, id)?;
+    if !has_terminal {
+        let detail = format!("job {id} has no terminal: it was submitted without `pty`");
+        return Err(Failure(Problem::conflict(detail)));
+    }
+    let noting = move || input.set_window(executors::Window { rows, columns });
+    let noted = tokio::task::spawn_blocking(noting).await;
+    noted.map_err(|_| Problem::new(503, "leaving", "the service is shutting down"))?.map_err(refusal)?;
+    Ok(Json(window))
+}
+
 /// Whoever takes the input.
 struct Taker {
     input: Input,
     /// Whether it has devices.
     runs: bool,
+    has_terminal: bool,
 }
 
 fn taker(door: &Door, caller: &Caller, id: JobId) -> Result<Taker, Problem> {
@@ -82,10 +110,11 @@ fn taker(door: &Door, caller: &Caller, id: JobId) -> Result<Taker, Problem> {
         return Err(Problem::conflict(format!("job {id} has ended")));
     }
     let runs = live.any(|claim| claim.holds().is_some());
-    Ok(Taker { input: Input::of(&door.service.data_dir, name), runs })
+    let has_terminal = acceptance.program.terminal.is_some();
+    Ok(Taker { input: Input::of(&door.service.data_dir, name), runs, has_terminal })
 }
 
-fn refusal(error: InputError) -> Problem {
+pub(super) fn refusal(error: InputError) -> Problem {
     match error {
         InputError::Gap { .. } | InputError::Ended { .. } => Problem::conflict(error.to_string()),
         InputError::TooMuch => Problem::new(413, "too-large", error.to_string()),

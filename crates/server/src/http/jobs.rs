@@ -21,9 +21,12 @@ use utoipa::IntoParams;
 use super::Door;
 use super::errors::{Body, Failure, Named, Query, Refusal, Refusals, text_of};
 use super::peer::By;
+use crate::access::Ceiling;
 use crate::core::{Ask, Done, Submission, no_job, not_yours};
 use crate::fact::{Acceptance, Caller};
+use crate::notification::check_url;
 use crate::replica::Shown;
+use crate::size::size_of;
 use crate::{explain as why, views};
 
 /// A page is never longer.
@@ -172,7 +175,9 @@ pub(super) fn examine(
 ) -> Result<Submission, Problem> {
     let shown = door.service.replica.read();
     let books = shown.state.books();
-    let expected = books.history().expected(&caller.name.as_str().into(), &request.display_name().as_str().into());
+    let (user, name) = (caller.name.as_str().into(), request.display_name().as_str().into());
+    // What jobs of other names took is asked for anew whenever it is to be guessed.
+    let expected = books.history().expected_of_name(&user, &name);
     let claims_of = |id: JobId| shown.ledger.claims(id).map(|claims| claims.map(ClaimId).collect());
     let scene = Scene {
         cluster: &books.cluster,
@@ -185,17 +190,37 @@ pub(super) fn examine(
     };
     let ceiling = door.directory.access().ceiling_of(&caller.name, caller.role);
     check_priority(caller, ceiling.priority, request.priority)?;
-    if !door.rate.admits(caller.uid, ceiling.submissions_per_second, Instant::now()) {
-        let detail = format!("{} submits faster than allowed: try again in a moment", caller.name);
-        return Err(Problem::new(429, "ceiling", detail));
+    check_rate(door, caller, &ceiling, &request)?;
+    for (index, notify) in request.notify.iter().enumerate() {
+        if let Some(Err(message)) = notify.url.as_deref().map(|url| check_url(url, &door.service.notify_urls)) {
+            return Err(Problem::from(FieldFault::new(format!("notify[{index}].url"), message)));
+        }
     }
-    let takes_input = request.stdin;
+    let takes_input = request.stdin || request.pty.is_some();
     let mut submission = Submission { ceiling, ..Submission::of(request, &scene, account_of(caller)?, key)? };
     if takes_input {
         let name = Input::draw_name().map_err(|error| Problem::new(503, "busy", error.to_string()))?;
         submission.program.input = Some(name);
     }
     Ok(submission)
+}
+
+/// Whether a user submits neither too often nor too much. All of it is on record, and pushes out what is there.
+fn check_rate(door: &Door, caller: &Caller, ceiling: &Ceiling, request: &JobRequest) -> Result<(), Problem> {
+    let now = Instant::now();
+    let too_much = |what: &str| {
+        let detail = format!("{} submits {what} than allowed: try again in a moment", caller.name);
+        Problem::new(429, "ceiling", detail)
+    };
+    if !door.submissions.admits(caller.uid, 1.0, ceiling.submissions_per_second, now) {
+        return Err(too_much("faster"));
+    }
+    let Some(bytes_per_second) = ceiling.submissions_size_per_second else { return Ok(()) };
+    let (cost, rate) = (size_of(request) as f64, bytes_per_second.bytes().get() as f64);
+    match door.submitted_bytes.admits(caller.uid, cost, Some(rate), now) {
+        true => Ok(()),
+        false => Err(too_much("larger jobs")),
+    }
 }
 
 fn check_priority(caller: &Caller, ceiling: Option<i32>, priority: i32) -> Result<(), Problem> {
@@ -382,10 +407,32 @@ pub(crate) async fn progress(
 }
 
 async fn tell(door: &Door, caller: Caller, id: JobId, report: ProgressReport) -> Result<Json<ProgressReply>, Failure> {
+    check_report(door, &caller, id)?;
     match door.service.inbox.ask(caller, Ask::Report(id, report)).await? {
         Done::Tuned(reply) => Ok(Json(reply)),
         other => unreachable!("a report is answered with a tuning, not {other:?}"),
     }
+}
+
+/// Whether a job may report once more. Who may not report on it at all is told so elsewhere, and takes nothing from it.
+fn check_report(door: &Door, caller: &Caller, id: JobId) -> Result<(), Problem> {
+    let claim = {
+        let shown = door.service.replica.read();
+        let is_allowed = owner(&shown, id).is_some_and(|owner| caller.may_change_jobs_of(owner));
+        let Some(claim) = shown.ledger.claims(id).filter(|_| is_allowed).map(|claims| ClaimId(claims.start)) else {
+            return Ok(());
+        };
+        claim
+    };
+    if door.reports.admits(claim, Instant::now()) {
+        return Ok(());
+    }
+    door.service.replica.measures.dropped(1, 0);
+    if let Some(unsaid) = door.reports.next_said(claim, door.service.clock.now()) {
+        tracing::warn!(job = %id, unsaid, "a job reports more than it may over HTTP: a report was dropped");
+    }
+    let detail = format!("job {id} reports more often than 10 times a second: this report was dropped");
+    Err(Problem::new(429, "too-many-reports", detail))
 }
 
 /// The same by the protocol of Kubeflow's trainer, which Hugging Face's `Trainer` speaks without being told.

@@ -111,9 +111,9 @@ fn all_logs(door: Door, id: JobId, query: &LogQuery) -> Result<Response, Failure
 }
 
 /// Where the first byte of an answer lies in all that was written.
-const OFFSET: &str = "moira-log-offset";
+pub(super) const OFFSET: &str = "moira-log-offset";
 /// How many bytes that were asked for are not kept any more.
-const CUT: &str = "moira-log-cut";
+pub(super) const CUT: &str = "moira-log-cut";
 
 /// Where an answer begins.
 #[derive(Debug, PartialEq, Eq)]
@@ -132,11 +132,12 @@ impl Beginning {
 }
 
 /// The one claim a name stands for, and how often it was launched.
-fn claim_of(door: &Door, id: JobId) -> Result<(ClaimId, u32), Problem> {
+pub(super) fn claim_of(door: &Door, id: JobId) -> Result<(ClaimId, u32), Problem> {
     let shown = door.service.replica.read();
     let claims = shown.ledger.claims(id).ok_or_else(|| no_job(&shown.ledger, id))?;
     if claims.len() != 1 {
-        return Err(Problem::conflict(format!("job {id} is an array: say which task, like {id}_0, or all")));
+        let first = shown.ledger.id(ClaimId(claims.start));
+        return Err(Problem::conflict(format!("job {id} is an array: say which task, like {first}, or all")));
     }
     let claim = ClaimId(claims.start);
     Ok((claim, shown.state.books().claim(claim).progress.launches))
@@ -161,7 +162,7 @@ struct Following {
 
 /// The answer ends here: nobody listens any more, or what comes next was dropped before it could be sent. Whoever asks
 /// again from there is told how much that was.
-struct Over;
+pub(super) struct Over;
 
 /// The latest attempt, and whether the job has ended.
 type Stage = (u32, bool);
@@ -275,35 +276,65 @@ impl Following {
         (pieces, is_told)
     }
 
-    /// Sends all there is behind a place in a log, and returns the place behind that.
-    async fn send(&self, pieces: Vec<LogPiece>, mut position: u64) -> Result<u64, Over> {
-        for piece in pieces {
-            if piece.start > position {
-                return Err(Over);
-            }
-            position = self.send_piece(piece, position).await?;
-        }
-        Ok(position)
+    async fn send(&self, pieces: Vec<LogPiece>, position: u64) -> Result<u64, Over> {
+        send_pieces(&self.sender, pieces, position, &mut Nobody).await
     }
+}
 
-    async fn send_piece(&self, piece: LogPiece, mut position: u64) -> Result<u64, Over> {
-        if position >= piece.end {
-            return Ok(position);
-        }
-        let mut file = File::from_std(piece.file);
-        if file.seek(SeekFrom::Start(position - piece.start)).await.is_err() {
+type Sender = mpsc::Sender<std::io::Result<Bytes>>;
+
+/// Sees how what is sent is taken.
+pub(super) trait Witness {
+    /// One more part was taken.
+    async fn accepted(&mut self);
+}
+
+/// Nobody who would like to know.
+struct Nobody;
+
+impl Witness for Nobody {
+    async fn accepted(&mut self) {}
+}
+
+/// Sends all there is behind a place in a log, and returns the place behind that.
+pub(super) async fn send_pieces(
+    sender: &Sender,
+    pieces: Vec<LogPiece>,
+    mut position: u64,
+    witness: &mut impl Witness,
+) -> Result<u64, Over> {
+    for piece in pieces {
+        if piece.start > position {
             return Err(Over);
         }
-        loop {
-            let mut buffer = vec![0; CHUNK];
-            let read = file.read(&mut buffer).await.map_err(|_| Over)?;
-            if read == 0 {
-                return Ok(position);
-            }
-            buffer.truncate(read);
-            self.sender.send(Ok(Bytes::from(buffer))).await.map_err(|_| Over)?;
-            position += read as u64;
+        position = send_piece(sender, piece, position, witness).await?;
+    }
+    Ok(position)
+}
+
+async fn send_piece(
+    sender: &Sender,
+    piece: LogPiece,
+    mut position: u64,
+    witness: &mut impl Witness,
+) -> Result<u64, Over> {
+    if position >= piece.end {
+        return Ok(position);
+    }
+    let mut file = File::from_std(piece.file);
+    if file.seek(SeekFrom::Start(position - piece.start)).await.is_err() {
+        return Err(Over);
+    }
+    loop {
+        let mut buffer = vec![0; CHUNK];
+        let read = file.read(&mut buffer).await.map_err(|_| Over)?;
+        if read == 0 {
+            return Ok(position);
         }
+        buffer.truncate(read);
+        sender.send(Ok(Bytes::from(buffer))).await.map_err(|_| Over)?;
+        witness.accepted().await;
+        position += read as u64;
     }
 }
 
@@ -333,5 +364,40 @@ mod tests {
         assert_eq!(beginning(None, Some(5)), (125, 0));
         assert_eq!(beginning(None, Some(25)), (105, 0));
         assert_eq!(beginning(None, Some(1000)), (100, 100));
+    }
+
+    #[derive(Default)]
+    struct Counter(usize);
+
+    impl Witness for Counter {
+        async fn accepted(&mut self) {
+            self.0 += 1;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_witness_sees_every_part_that_is_taken_and_not_only_the_last() {
+        let piece = || {
+            let mut file = tempfile::tempfile().unwrap();
+            std::io::Write::write_all(&mut file, &vec![7; 3 * CHUNK]).unwrap();
+            file
+        };
+        let size = 3 * CHUNK as u64;
+        let pieces = vec![
+            LogPiece { start: 0, end: size, file: piece() },
+            LogPiece { start: size, end: 2 * size, file: piece() },
+        ];
+        let (sender, mut receiver) = mpsc::channel::<std::io::Result<Bytes>>(1);
+        let reader = tokio::spawn(async move {
+            let mut bytes = 0;
+            while let Some(Ok(part)) = receiver.recv().await {
+                bytes += part.len() as u64;
+            }
+            bytes
+        });
+        let mut counter = Counter::default();
+        let reached = send_pieces(&sender, pieces, 0, &mut counter).await;
+        drop(sender);
+        assert_eq!((reached.ok(), reader.await.unwrap(), counter.0), (Some(2 * size), 2 * size, 6));
     }
 }

@@ -13,8 +13,10 @@ mod listen;
 mod logs;
 mod names;
 mod peer;
+mod reports;
 mod requeue;
 mod schema;
+mod shells;
 mod socket;
 mod tokens;
 
@@ -33,17 +35,25 @@ use crate::access::{Directory, OthersSee, Rate, Refusals};
 use crate::error::ServerError;
 use crate::fact::Caller;
 use crate::service::Service;
+pub(crate) use socket::check_path as check_socket_path;
+
 use connection::{Counter, Pace};
 use connections::Connections;
 use errors::Failure;
 use listen::Entrance;
 use names::Names;
+use reports::Reports;
 
 pub use connections::HttpConfig;
 pub use listen::raise_file_limit;
 pub(crate) use names::check_configured as check_host_name;
 pub use schema::job_schema;
 pub use socket::SocketConfig;
+
+/// Whoever has not submitted for so many seconds may submit what was allowed in them at once. Jobs that take much room
+/// come in crowds: what is to be prevented is that they come without end.
+const SAVED_SUBMISSIONS: f64 = 2.0;
+const SAVED_BYTES: f64 = 60.0;
 
 /// What every handler is given. It is cloned for every part of a request that asks for it.
 #[derive(Debug, Clone)]
@@ -57,8 +67,11 @@ pub(crate) struct Inside {
     pub(crate) leaving: watch::Receiver<bool>,
     pub(crate) directory: Directory,
     pub(crate) refusals: Refusals,
-    /// How fast users submit.
-    pub(crate) rate: Rate,
+    /// How many jobs users submit, and how many bytes of them.
+    pub(crate) submissions: Rate<u32>,
+    pub(crate) submitted_bytes: Rate<u32>,
+    /// How fast jobs report.
+    pub(crate) reports: Reports,
     /// Wakes those who follow logs; none where the machine has none to give.
     pub(crate) log_bell: Option<Arc<LogBell>>,
 }
@@ -104,6 +117,12 @@ fn routes() -> OpenApiRouter<Door> {
         .routes(routes!(jobs::kubeflow))
         .routes(routes!(logs::logs))
         .routes(routes!(input::input))
+        .routes(routes!(input::window))
+        .routes(routes!(shells::open))
+        .routes(routes!(shells::show, shells::leave))
+        .routes(routes!(shells::input))
+        .routes(routes!(shells::window))
+        .routes(routes!(shells::output))
         .routes(routes!(events::events))
         .routes(routes!(admin::queues, admin::set_queues))
         .routes(routes!(admin::nodes))
@@ -147,11 +166,19 @@ pub async fn serve(service: Arc<Service>, leave: watch::Receiver<bool>) -> Resul
         entrances.push(listen::listen_on_address(address, names.clone()).await?);
     }
     let directory = Directory::new(service.config.access.clone());
-    let (refusals, rate) = (Refusals::default(), Rate::default());
-    let log_bell = logs::hang_bell();
-    let inside = Inside { service, leaving: leave.clone(), directory, refusals, rate, log_bell };
+    let refusals = Refusals::default();
+    let inside = Inside {
+        service,
+        leaving: leave.clone(),
+        directory,
+        refusals: refusals.clone(),
+        submissions: Rate::saving(SAVED_SUBMISSIONS),
+        submitted_bytes: Rate::saving(SAVED_BYTES),
+        reports: Reports::default(),
+        log_bell: logs::hang_bell(),
+    };
     let router = router(Door(Arc::new(inside)));
-    let counter = Counter { router, pace: Pace::of(&limits), leaving: leave };
+    let counter = Counter { router, pace: Pace::of(&limits), leaving: leave, refusals };
     let all = Connections::new(limits);
     let mut accepting = tokio::task::JoinSet::new();
     for entrance in entrances {

@@ -94,6 +94,7 @@ impl Again {
         // It may go at once, and what has succeeded need not be asked for again.
         request.hold = false;
         request.stdin = false;
+        request.pty = None;
         request.depends_on.retain(|id| !has_succeeded(shown, *id));
         Ok(Again { request, array, continues })
     }

@@ -109,6 +109,7 @@ mod tests {
                     let matches = |text: &str| pattern.is_match(&mut pattern.create_cache(), text);
                     refuse(value.as_str().is_none_or(matches))
                 }
+                "enum" => refuse(expected.as_array().expect("words").contains(value)),
                 "items" => value.as_array().into_iter().flatten().try_for_each(|item| self.accepts(expected, item)),
                 "required" => {
                     let has = |name: &Value| value.get(name.as_str().unwrap_or_default()).is_some();
@@ -197,6 +198,17 @@ mod tests {
             ("priority", json!([-1000, 1000, 1001, "high"])),
             ("weight", json!([0.001, 1000, 0, "x"])),
             ("hold", json!([true, "yes"])),
+            (
+                "notify",
+                json!([
+                    [],
+                    [{"command": "a"}, {"url": "https://a.org/", "events": ["end", "failure"]}],
+                    [{"command": ["a", 7], "events": ["done"]}],
+                    [{"url": "mailto:ann"}],
+                    [{"command": "a", "when": "end"}],
+                    {"command": "a"}
+                ]),
+            ),
             ("nonsense", json!([1])),
         ];
         let durations = json!([

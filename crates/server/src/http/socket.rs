@@ -3,6 +3,7 @@
 use std::fs::{self, DirBuilder, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt, chown};
+use std::os::unix::net::SocketAddr;
 use std::path::Path;
 
 use nix::unistd::{Group, geteuid};
@@ -35,6 +36,7 @@ impl SocketConfig {
     /// is alive.
     pub(super) fn listen(&self, path: &Path) -> Result<UnixListener, ServerError> {
         let cannot = |message: String| ServerError::Listen { address: path.display().to_string(), message };
+        check_path(path)?;
         let (mode, group) = (self.mode().map_err(cannot)?, self.group_id().map_err(cannot)?);
         let listener = bind(path, mode, group).map_err(|error| cannot(error.to_string()))?;
         tracing::info!(socket = %path.display(), "listening");
@@ -63,6 +65,15 @@ impl SocketConfig {
         let found = found.ok_or_else(|| format!("socket.group: there is no group `{name}` on this machine"))?;
         Ok(Some(found.gid.as_raw()))
     }
+}
+
+/// The system takes short paths only, and clients need the whole of it.
+pub(crate) fn check_path(path: &Path) -> Result<(), ServerError> {
+    let cannot = |error: io::Error| ServerError::Listen {
+        address: path.display().to_string(),
+        message: format!("{error}: choose a data directory with a shorter path"),
+    };
+    SocketAddr::from_pathname(path).map(drop).map_err(cannot)
 }
 
 /// The socket is made in a directory that only its owner may enter, and moves to its place when it is as it should be.

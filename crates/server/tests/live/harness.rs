@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex};
 use cluster::{Run, Span, Time};
 use engine::{Command, Engine};
 use executors::{
-    Executor, ExecutorError, LaunchOrder, Limits, News, Program, ResizeOrder, Sighting, WorkerPlace, workers_of,
+    Executor, ExecutorError, LaunchOrder, Limits, News, NotifyOrder, Program, ResizeOrder, Sighting, WorkerPlace,
+    workers_of,
 };
 use journal::JournalError;
 use perf::Tuning;
@@ -34,6 +35,7 @@ pub(crate) fn service(setup: &Setup, policy: &str) -> (Live, Book, ToldList) {
         replica: Arc::new(replica),
         settings: setup.settings,
         environment: BTreeMap::new(),
+        notify_urls: Vec::new(),
         unheard: Vec::new(),
         forgetting: server::Forgetting::new(server::Retention::default()),
         undone: server::Undone::default(),
@@ -55,6 +57,7 @@ pub(crate) fn program() -> Program {
         job_name: "train".into(),
         queue: "root".into(),
         input: None,
+        terminal: None,
     }
 }
 
@@ -80,6 +83,7 @@ pub(crate) enum Told {
     Stop(Run, Span),
     Retune(Run, Tuning),
     Resize(Run, Vec<WorkerPlace>, Option<Tuning>),
+    Notify(u64, String),
 }
 
 impl Told {
@@ -145,5 +149,9 @@ impl Executor for Scripted {
 
     fn settle(&mut self, _: Run) -> Result<(), ExecutorError> {
         Ok(())
+    }
+
+    fn notify(&mut self, order: NotifyOrder) {
+        self.note(Told::Notify(order.number, order.message)).ok();
     }
 }

@@ -113,6 +113,7 @@ fn same(simulated: &[String], lived: &[String], named: &str) {
 fn by_service(setup: &Setup, policy: &str) -> Lines {
     let mut world = World::new(setup.cluster.clone(), setup.jobs.clone(), &setup.circumstances).unwrap();
     let (mut live, book, told) = service(setup, policy);
+    live.core.trust_all_reports();
     let last_submission = setup.jobs.last().map_or(Time::ZERO, |job| job.submitted);
     while let Some((now, batch)) = world.next(live.core.engine.next_wakeup()) {
         if now > last_submission + HORIZON {

@@ -35,7 +35,7 @@ impl Bench {
         let mut bench = Bench::new();
         bench.submit(elastic());
         bench.hear(News::Started { run: FIRST });
-        bench.says(FIRST, REPORT);
+        bench.says_often(FIRST, REPORT);
         bench.wait_until_told("to grow", |told| resized(told) == Some((FIRST, 2)));
         bench.hear(News::Resized { run: FIRST });
         assert_eq!(bench.job(0).workers.have, 2);
@@ -86,6 +86,13 @@ impl Bench {
 
     fn says(&mut self, run: Run, line: &str) {
         self.hear(News::Progress { run, lines: vec![line.replace('\n', " ")] });
+    }
+
+    /// So often that it counts.
+    fn says_often(&mut self, run: Run, line: &str) {
+        for _ in 0..5 {
+            self.says(run, line);
+        }
     }
 
     /// Lets seconds pass until the executor has been told this.
@@ -160,7 +167,7 @@ fn launched(told: &Told) -> Option<(Run, &[WorkerPlace])> {
 #[test]
 fn what_a_run_lets_go_of_in_place_is_given_to_the_next() {
     let mut bench = Bench::grown();
-    bench.says(FIRST, CHEAP);
+    bench.says_often(FIRST, CHEAP);
     bench.submit(elastic());
     bench.wait_until_told("to shrink", |told| resized(told) == Some((FIRST, 1)));
     let node = &views::nodes(&bench.live.replica.read())[0];
@@ -177,7 +184,7 @@ fn both_what_it_has_and_what_it_is_to_have_count_while_it_grows() {
     let mut bench = Bench::new();
     bench.submit(elastic());
     bench.hear(News::Started { run: FIRST });
-    bench.says(FIRST, REPORT);
+    bench.says_often(FIRST, REPORT);
     bench.wait_until_told("to grow", |told| resized(told) == Some((FIRST, 2)));
     let shown = bench.live.replica.read();
     let (node, queue) = (&views::nodes(&shown)[0], &views::queues(&shown)[0]);
@@ -195,7 +202,7 @@ fn a_resize_that_comes_to_nothing_is_told_with_its_reason() {
     let mut bench = Bench::new();
     bench.submit(elastic());
     bench.hear(News::Started { run: FIRST });
-    bench.says(FIRST, REPORT);
+    bench.says_often(FIRST, REPORT);
     bench.wait_until_told("to grow", |told| resized(told) == Some((FIRST, 2)));
     bench.hear(News::NotResized { run: FIRST, why: "worker 1 ended before it could join".into() });
     assert!(bench.history(0).contains("\ngoes on as it was: worker 1 ended before it could join\n"));
@@ -204,6 +211,21 @@ fn a_resize_that_comes_to_nothing_is_told_with_its_reason() {
     // Of a resize nobody waits for any more nothing is put on record.
     bench.hear(News::NotResized { run: FIRST, why: "again".into() });
     assert!(!bench.history(0).contains("again"));
+}
+
+#[test]
+fn how_often_a_job_was_resized_is_counted_for_each_hour_it_ran() {
+    let mut bench = Bench::grown();
+    assert!(bench.metrics().contains("moira_resizes_per_hour_count 0\n"), "{}", bench.metrics());
+    let launched = bench.live.core.engine.state().books().claim(FIRST.claim).progress.last_launch.unwrap();
+    bench.second = launched.as_millis() / 1000 + 1800 - 1;
+    let ended = executors::Exit { code: Some(0), signal: None };
+    let ending = executors::Ending { started: true, exits: vec![ended; 2], ..executors::Ending::default() };
+    bench.hear(News::Ended { run: FIRST, ending });
+    let metrics = bench.metrics();
+    for line in ["moira_resizes_per_hour_count 1\n", "moira_resizes_per_hour_sum 2.0\n"] {
+        assert!(metrics.contains(line), "{line} is not in\n{metrics}");
+    }
 }
 
 #[test]
@@ -240,7 +262,7 @@ fn what_interruptions_cost_is_learnt_shown_and_counted() {
 #[test]
 fn after_a_restart_of_the_service_a_resize_that_is_under_way_is_ordered_again() {
     let mut bench = Bench::grown();
-    bench.says(FIRST, CHEAP);
+    bench.says_often(FIRST, CHEAP);
     bench.submit(elastic());
     bench.wait_until_told("to shrink", |told| resized(told) == Some((FIRST, 1)));
     let told = bench.told.clone();
@@ -251,7 +273,7 @@ fn after_a_restart_of_the_service_a_resize_that_is_under_way_is_ordered_again() 
 #[test]
 fn a_run_that_was_resized_while_the_service_was_away_is_not_stopped_on_its_return() {
     let mut bench = Bench::grown();
-    bench.says(FIRST, CHEAP);
+    bench.says_often(FIRST, CHEAP);
     bench.submit(elastic());
     bench.wait_until_told("to shrink", |told| resized(told) == Some((FIRST, 1)));
     bench.second += 3600;
@@ -277,7 +299,7 @@ fn of_the_batch_nothing_is_said_while_the_workers_change() {
         (tuned.batch_size, tuned.local_batch)
     };
     assert_eq!(local_batch(&mut bench), (Some(64), Some(64)));
-    bench.says(FIRST, REPORT);
+    bench.says_often(FIRST, REPORT);
     bench.wait_until_told("to grow", |told| resized(told) == Some((FIRST, 2)));
     assert_eq!(local_batch(&mut bench), (None, None));
     bench.hear(News::Resized { run: FIRST });
@@ -294,4 +316,85 @@ fn what_an_earlier_run_could_do_is_not_taken_for_granted() {
     let next = bench.lose(FIRST);
     bench.says(next, r#"{"loss": 0.5}"#);
     assert!(!resizable(&bench));
+}
+
+/// A lone job on one worker or two.
+#[derive(Debug, Clone, Copy)]
+struct LoneJob {
+    /// How long an exchange between two takes it. A pass takes 10 ms and 90 ms for each 64 examples.
+    exchange: f64,
+    /// Its batch is 64, and grows up to this.
+    most: u32,
+    /// Every report is off by up to this share, and all of them together drift by as much, to and fro in ten minutes.
+    noise: f64,
+    /// One report in so many books an evaluation as an exchange that took five times as long.
+    outlier_each: u64,
+}
+
+/// How often a lone job changes its workers in an hour of reports, one each second.
+fn resizes_in_an_hour(job: LoneJob, seed: u64) -> u32 {
+    let mut bench = Bench::new();
+    let batch = Some(BatchRequest { initial: 64, max: job.most, per_gpu: None });
+    bench.submit(JobRequest { batch, ..elastic() });
+    bench.hear(News::Started { run: FIRST });
+    let mut dice = Dice(seed);
+    let mut resized_for = 0.0;
+    while bench.second < 3600 {
+        let workers = bench.job(0).workers.have;
+        let tuning = bench.live.core.engine.state().books().claim(FIRST.claim).tuning.unwrap();
+        let compute = 0.01 + 0.09 * f64::from(tuning.local) / 64.0;
+        let drift = job.noise * (bench.second as f64 / 600.0 * std::f64::consts::TAU).sin();
+        let off = 1.0 + drift + job.noise * (2.0 * dice.share() - 1.0);
+        let is_outlier = dice.next().is_multiple_of(job.outlier_each);
+        let exchange = if workers == 1 { 0.0 } else { job.exchange } * if is_outlier { 5.0 } else { 1.0 };
+        let passes = f64::from(tuning.accumulations + 1);
+        let (compute, step) = (compute * off, (passes * compute + exchange) * off);
+        let price = if resized_for > 0.0 {
+            format!(r#", "restart": {{"kind": "resize", "phases": {{"process_group": {resized_for}}}}}"#)
+        } else {
+            String::new()
+        };
+        resized_for = 0.0;
+        bench.says(
+            FIRST,
+            &format!(
+                r#"{{"resizable": true, "steps": {}, "step_seconds": {step}, "compute_seconds": {compute},
+                "workers": {workers}, "local_batch": {}, "accumulation": {},
+                "noise": {{"sqr": 1.0, "var": 300.0}}{price}}}"#,
+                bench.second, tuning.local, tuning.accumulations
+            ),
+        );
+        let told = std::mem::take(&mut *bench.told.lock().unwrap());
+        if told.iter().any(|told| resized(told).is_some()) {
+            bench.hear(News::Resized { run: FIRST });
+            resized_for = 0.25 + 0.1 * dice.share();
+        }
+    }
+    bench.job(0).resizes
+}
+
+/// Numbers that look random (Knuth's linear congruential generator).
+struct Dice(u64);
+
+impl Dice {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 >> 33
+    }
+
+    fn share(&mut self) -> f64 {
+        self.next() as f64 / (1_u64 << 31) as f64
+    }
+}
+
+#[test]
+fn a_lone_job_resizes_at_most_twice_however_its_reports_are_off() {
+    // Two workers are faster, as fast as one, and slower.
+    for exchange in [0.015, 0.035, 0.039, 0.042, 0.045, 0.048, 0.055, 0.095] {
+        for (most, seed) in [(64, 1000), (64, 1001), (64, 1002), (64, 1003), (512, 1004), (512, 1005)] {
+            let job = LoneJob { exchange, most, noise: 0.08, outlier_each: 15 };
+            let resizes = resizes_in_an_hour(job, seed);
+            assert!(resizes <= 2, "{job:?}, seed {seed}: {resizes} resizes in an hour");
+        }
+    }
 }
