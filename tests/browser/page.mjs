@@ -45,6 +45,7 @@ async function look(name, file, most, kind) {
       await everyChartIsDrawn(page, CHARTS[kind]);
       const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
       assert.ok(wide <= 0, `${name} ${device}: the page is ${wide} px wider than the screen`);
+      if (kind === "comparison") await theWholeTableIsSeen(page, `${name} ${device}`);
       if (colorScheme === "light") await chartsArePrinted(context, file, CHARTS[kind]);
       if (device === "laptop" && colorScheme === "light") {
         await CONTROLS[kind](page);
@@ -102,6 +103,12 @@ async function everyChartIsDrawn(page, charts) {
     assert.ok(shapes >= 3 && area > 20_000, `${id}: ${shapes} shapes on ${area} px²`);
     assert.equal(broken, 0, `${id}: shapes without a place`);
   }
+}
+
+/** Nothing of the comparison has to be scrolled to. */
+async function theWholeTableIsSeen(page, where) {
+  const hidden = await page.locator("#comparison .scroll").evaluate((box) => box.scrollWidth - box.clientWidth);
+  assert.ok(hidden <= 0, `${where}: ${hidden} px of the table are out of sight`);
 }
 
 /** With the keyboard, as one who has no mouse would: what is switched off in the legend is gone, and comes back. */

@@ -17,7 +17,7 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use crate::say;
+use crate::{say, target_dir};
 use apart::Repetition;
 use live::Live;
 
@@ -153,7 +153,7 @@ fn build(root: &Path) -> Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let built = Command::new(cargo).args(["build", "--release", "--package", "moira"]).current_dir(root).status();
     ensure!(built.context("cannot run cargo")?.success(), "cannot build moira");
-    Ok(root.join("target/release/moira"))
+    Ok(target_dir(root).join("release/moira"))
 }
 
 fn load() -> Result<[f64; 3]> {

@@ -80,6 +80,11 @@ fn root() -> PathBuf {
     manifest.parent().expect("xtask lies in the repository").to_path_buf()
 }
 
+/// Where Cargo builds: in `target`, unless the environment says otherwise.
+fn target_dir(root: &Path) -> PathBuf {
+    root.join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
+}
+
 #[allow(clippy::print_stdout, reason = "a task talks to whoever runs it")]
 fn say(text: &str) {
     println!("{text}");

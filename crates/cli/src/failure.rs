@@ -29,6 +29,16 @@ impl Failure {
         Failure { code, message: None }
     }
 
+    /// How a command ends that did all it was to do and whose exit code says what came of it, also where its output could
+    /// not be printed: that nobody reads does not make a failed job look well.
+    pub(crate) fn in_the_end(code: u8, unprinted: Option<Failure>) -> Result<(), Failure> {
+        match (code, unprinted) {
+            (0, None) => Ok(()),
+            (0, Some(failure)) => Err(failure),
+            (code, failure) => Err(Failure { code, message: failure.and_then(|failure| failure.message) }),
+        }
+    }
+
     /// Clap's own words, in one line.
     pub(crate) fn of_parsing(error: &clap::Error) -> Failure {
         let text = error.render().to_string();

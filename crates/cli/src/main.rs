@@ -31,6 +31,8 @@ enum Command {
     Submit(command::submit::Submit),
     /// Hand a job over, show what it writes, and end as it ends
     Run(command::run::Run),
+    /// Open a shell beside a running job: on its devices, with its environment
+    Shell(command::shell::Shell),
     /// List jobs
     #[command(visible_alias = "ps")]
     Ls(command::jobs::Ls),
@@ -104,7 +106,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    // Twice for every run, which has no use for anything else of this program.
+    // Twice for every run or notification, which has no use for anything else of this program.
     if let Some(supervise) = command::serve::Supervise::of_words(std::env::args_os().skip(1)) {
         return supervise.run();
     }
@@ -141,6 +143,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Audit(audit) => audit.run(),
         Command::Submit(submit) => submit.run(),
         Command::Run(run) => run.run(),
+        Command::Shell(shell) => shell.run(),
         Command::Ls(ls) => ls.run(),
         Command::Show(show) => show.run(),
         Command::Logs(logs) => logs.run(),

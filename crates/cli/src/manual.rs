@@ -65,9 +65,10 @@ fn with_place(command: Command) -> Command {
 
 /// Whether a command asks a running service.
 fn asks_a_service(path: &str) -> bool {
-    const ALONE: [&str; 14] = [
+    const ALONE: [&str; 15] = [
         "submit",
         "run",
+        "shell",
         "ls",
         "show",
         "logs",
@@ -100,16 +101,19 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "submit --workers 1..8 --batch 128..4096 --retries 3 -- python train.py",
             "submit --array 0-99%10 -- ./evaluate.sh",
             "submit --file job.yaml --after 7",
+            "submit --notify ./tell-me.sh --notify-on end,preemption -- python train.py",
         ],
     ),
     (
         "run",
         &[
             "run -- python train.py",
+            "run --pty -- bash",
             "run --workers 4 --gpus a100:1 -- python train.py",
             "run --no-input --detach-on-hangup -- ./long.sh",
         ],
     ),
+    ("shell", &["shell 7", "shell 7_3 -- nvidia-smi", "shell train -- bash -l"]),
     ("ls", &["ls", "ls --all --user ada -o wide", "ls --state running -o json", "ls -o name"]),
     ("show", &["show 7", "show 7_3 -o json"]),
     ("logs", &["logs 7", "logs --follow --all-workers 7", "logs --tail 2000 train", "logs 7_3 --attempt 1"]),

@@ -72,6 +72,7 @@ fn every_job_of_the_demonstration_finishes_some_change_their_size_and_nothing_is
     assert_eq!(text.matches(": finished after ").count(), 4, "{text}");
     assert!(text.lines().any(|line| line.contains('→')), "no job changed its size:\n{text}");
     let mean = text.lines().find(|line| line.trim_start().starts_with("mean ")).unwrap_or_else(|| panic!("{text}"));
+    assert!(text.contains("; first come, first served would have taken "), "what was gained is said: {text}");
     assert_eq!(mean.matches(" s").count(), 4, "live and simulated times and GPU times: {mean}");
     assert!(std::fs::read_to_string(&html).unwrap().contains("simulated"));
     nothing_left_of(folder.path());

@@ -4,6 +4,7 @@
 mod against;
 mod rounds;
 mod serve;
+mod short;
 
 use std::fs;
 use std::hint::black_box;

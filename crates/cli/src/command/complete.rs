@@ -8,7 +8,7 @@ use clap::{Arg, ArgAction, Args, Command};
 use clap_complete::Shell;
 use policies::POLICIES;
 
-use super::service;
+use super::service::{self, Place};
 use crate::failure::Failure;
 use crate::{manual, render};
 
@@ -52,10 +52,11 @@ pub(crate) fn script(shell: Shell) -> Result<(), Failure> {
 
 const BASH: &str = r#"
 _moira_known() {
-    local known
+    local known begun="${COMP_WORDS[COMP_CWORD]}"
     known="$(moira complete -- "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)"
     if [[ -n "$known" ]]; then
-        COMPREPLY=($(compgen -W "$known" -- "${COMP_WORDS[COMP_CWORD]}"))
+        # An equals sign is a word of its own here, and what comes after it is to be completed.
+        COMPREPLY=($(compgen -W "$known" -- "${begun#=}"))
     else
         _moira "$@"
     fi
@@ -80,42 +81,110 @@ const FISH: &str = r#"
 complete -c moira -a '(moira complete -- (commandline -opc)[2..] (commandline -ct) 2>/dev/null)'
 "#;
 
+/// The end of a command line, as far as it is understood.
+#[derive(Debug, PartialEq, Eq)]
+struct Asked {
+    sort: Sort,
+    /// What is already there of the last word and stays, like `--queue=`.
+    kept: String,
+    /// The service that the line names.
+    place: Place,
+}
+
 impl Complete {
     pub(crate) fn run(self) -> Result<(), Failure> {
-        let words: Vec<&str> = self.words.iter().map(String::as_str).collect();
-        let Some(sort) = sort_of(&words) else { return Ok(()) };
+        let Some(asked) = Asked::of(&self.words) else { return Ok(()) };
         // Whoever presses a key is not told of errors.
-        for word in candidates(sort).unwrap_or_default() {
-            render::line(&word)?;
+        for word in candidates(asked.sort, &asked.place).unwrap_or_default() {
+            render::line(&format!("{}{word}", asked.kept))?;
         }
         Ok(())
     }
 }
 
-/// What the last of these words stands for.
-fn sort_of(words: &[&str]) -> Option<Sort> {
-    let (last, before) = words.split_last()?;
-    // What comes after -- is a job's own affair.
-    if last.starts_with('-') || before.contains(&"--") {
-        return None;
-    }
-    let whole = manual::whole();
-    let (mut command, mut path) = (&whole, String::new());
-    let mut option: Option<&Arg> = None;
-    for word in before {
-        if option.take().is_some() {
-            continue;
+impl Asked {
+    /// What the last of these words stands for.
+    fn of(words: &[String]) -> Option<Asked> {
+        let is_apart = words.iter().rev().take(2).any(|word| is_break(word));
+        let words = joined(words);
+        let (last, before) = words.split_last()?;
+        // What comes after -- is a job's own affair.
+        if before.iter().any(|word| word == "--") {
+            return None;
         }
-        if let Some(below) = command.find_subcommand(word) {
-            command = below;
-            path = format!("{path} {}", below.get_name()).trim().to_string();
-        } else if word.starts_with('-') {
-            option = option_named(command, word).filter(|option| takes_value(option));
+        let whole = manual::whole();
+        let said = Said::of(&whole, before);
+        let (sort, name) = match (said.option, last.split_once('=')) {
+            (Some(option), _) => (of_option(option)?, None),
+            (None, Some((name, _))) if name.starts_with('-') => {
+                (of_option(option_named(said.command, name)?)?, Some(name))
+            }
+            (None, _) if last.starts_with('-') => return None,
+            (None, _) => (of_place(&said.path)?, None),
+        };
+        let kept = name.filter(|_| !is_apart).map(|name| format!("{name}=")).unwrap_or_default();
+        Some(Asked { sort, kept, place: said.place })
+    }
+}
+
+/// What the words before the last come to.
+struct Said<'a> {
+    command: &'a Command,
+    path: String,
+    /// The option whose value is still to come.
+    option: Option<&'a Arg>,
+    place: Place,
+}
+
+impl<'a> Said<'a> {
+    fn of(whole: &'a Command, words: &[String]) -> Said<'a> {
+        let mut said = Said { command: whole, path: String::new(), option: None, place: Place::default() };
+        for word in words {
+            said.hear(word);
+        }
+        said
+    }
+
+    fn hear(&mut self, word: &str) {
+        let (name, value) = word.split_once('=').map_or((word, None), |(name, value)| (name, Some(value)));
+        if let Some(option) = self.option.take() {
+            note_place(&mut self.place, option, word);
+        } else if let Some(below) = self.command.find_subcommand(word) {
+            self.command = below;
+            self.path = format!("{} {}", self.path, below.get_name()).trim().to_string();
+        } else if let Some(option) = option_named(self.command, name).filter(|option| takes_value(option)) {
+            match value {
+                Some(value) => note_place(&mut self.place, option, value),
+                None => self.option = Some(option).filter(|option| !option.is_require_equals_set()),
+            }
         }
     }
-    match option {
-        Some(option) => of_option(option),
-        None => of_place(&path),
+}
+
+/// A word of which Bash makes one although it stands in the midst of another.
+fn is_break(word: &str) -> bool {
+    matches!(word, "=" | ":")
+}
+
+/// The words as they were typed.
+fn joined(words: &[String]) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    let mut goes_on = false;
+    for word in words {
+        match all.last_mut() {
+            Some(last) if goes_on || is_break(word) => last.push_str(word),
+            _ => all.push(word.clone()),
+        }
+        goes_on = is_break(word);
+    }
+    all
+}
+
+fn note_place(place: &mut Place, option: &Arg, value: &str) {
+    match option.get_long() {
+        Some("server") => place.server = Some(value.into()),
+        Some("data-dir") => place.data_dir = Some(value.into()),
+        _ => {}
     }
 }
 
@@ -144,6 +213,7 @@ fn of_option(option: &Arg) -> Option<Sort> {
 fn of_place(path: &str) -> Option<Sort> {
     match path {
         "cancel" | "hold" | "release" | "priority" | "wait" => Some(Sort::Jobs { live: true }),
+        "shell" => Some(Sort::Jobs { live: true }),
         "show" | "logs" | "explain" | "requeue" => Some(Sort::Jobs { live: false }),
         "node drain" | "node cordon" | "node uncordon" => Some(Sort::Nodes),
         "policy show" | "policy set" => Some(Sort::Policies),
@@ -151,11 +221,11 @@ fn of_place(path: &str) -> Option<Sort> {
     }
 }
 
-fn candidates(sort: Sort) -> Result<Vec<String>, Failure> {
+fn candidates(sort: Sort, place: &Place) -> Result<Vec<String>, Failure> {
     if sort == Sort::Policies {
         return Ok(POLICIES.iter().map(|entry| entry.name.to_string()).collect());
     }
-    service::ask(async |client| {
+    service::ask_at(place, async |client| {
         let found = tokio::time::timeout(PATIENCE, known(client, sort)).await;
         Ok(found.ok().and_then(Result::ok).unwrap_or_default())
     })
@@ -178,8 +248,12 @@ async fn known(client: &Client, sort: Sort) -> Result<Vec<String>, api::Error> {
 mod tests {
     use super::*;
 
+    fn asked(line: &str) -> Option<Asked> {
+        Asked::of(&line.split(' ').map(String::from).collect::<Vec<_>>())
+    }
+
     fn sort(line: &str) -> Option<Sort> {
-        sort_of(&line.split(' ').collect::<Vec<_>>())
+        asked(line).map(|asked| asked.sort)
     }
 
     #[test]
@@ -191,6 +265,39 @@ mod tests {
         assert_eq!(sort("sim run --policy t"), Some(Sort::Policies));
         assert_eq!(sort("policy show s"), Some(Sort::Policies));
         assert_eq!(sort("node drain "), Some(Sort::Nodes));
+    }
+
+    #[test]
+    fn an_option_whose_value_needs_an_equals_sign_takes_no_word_after_it() {
+        assert_eq!(sort("submit --interruptible --queue "), Some(Sort::Queues));
+        assert_eq!(sort("submit --interruptible=false --queue "), Some(Sort::Queues));
+    }
+
+    #[test]
+    fn a_value_is_completed_behind_an_equals_sign_too() {
+        let kept = |line: &str| asked(line).map(|asked| (asked.sort, asked.kept));
+        assert_eq!(kept("submit --queue="), Some((Sort::Queues, "--queue=".into())));
+        assert_eq!(kept("submit --queue=ro"), Some((Sort::Queues, "--queue=".into())));
+        assert_eq!(kept("sim run --policy=s"), Some((Sort::Policies, "--policy=".into())));
+        // As Bash takes it apart; what it completes is the last of its words.
+        assert_eq!(kept("submit --queue ="), Some((Sort::Queues, String::new())));
+        assert_eq!(kept("submit --queue = ro"), Some((Sort::Queues, String::new())));
+        assert_eq!(kept("submit --name = ro"), None);
+    }
+
+    #[test]
+    fn the_service_is_the_one_that_the_line_names() {
+        let place = |line: &str| asked(line).unwrap().place;
+        let server = |address: &str| Place { server: Some(address.into()), data_dir: None };
+        let data_dir = |folder: &str| Place { server: None, data_dir: Some(folder.into()) };
+        assert_eq!(place("cancel --server http://a:7070 "), server("http://a:7070"));
+        assert_eq!(place("cancel --server=unix:/a/moira.sock "), server("unix:/a/moira.sock"));
+        assert_eq!(place("submit --data-dir /a --queue "), data_dir("/a"));
+        assert_eq!(place("submit --data-dir=/a --queue="), data_dir("/a"));
+        // As Bash takes it apart.
+        assert_eq!(place("cancel --server http : //a : 7070 "), server("http://a:7070"));
+        assert_eq!(place("cancel --server = unix : /a/moira.sock "), server("unix:/a/moira.sock"));
+        assert_eq!(place("cancel "), Place::default());
     }
 
     #[test]

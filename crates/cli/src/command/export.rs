@@ -150,6 +150,54 @@ mod tests {
     ];
 
     #[test]
+    fn every_variable_is_passed_on_by_itself_or_not() {
+        let by_default = [
+            "PATH",
+            "VIRTUAL_ENV",
+            "CONDA_PREFIX",
+            "CONDA_DEFAULT_ENV",
+            "LD_LIBRARY_PATH",
+            "PYTHONPATH",
+            "LANG",
+            "LC_ALL",
+            "LC_CTYPE",
+            "TZ",
+        ];
+        let if_asked = ["HOME", "USER", "PYTHONHOME", "LD_PRELOAD", "LANGUAGE", "HF_HOME", "OMP_NUM_THREADS", "RANKS"];
+        let never = [
+            "MOIRA_SERVER",
+            "MOIRA_JOB_NAME",
+            "PET_NNODES",
+            "PET_MASTER_ADDR",
+            "TORCHELASTIC_RUN_ID",
+            "TORCHELASTIC_RESTART_COUNT",
+            "MASTER_ADDR",
+            "MASTER_PORT",
+            "RANK",
+            "WORLD_SIZE",
+            "LOCAL_RANK",
+            "LOCAL_WORLD_SIZE",
+            "GROUP_RANK",
+            "GROUP_WORLD_SIZE",
+            "ROLE_NAME",
+            "ROLE_RANK",
+            "ROLE_WORLD_SIZE",
+            "CUDA_VISIBLE_DEVICES",
+        ];
+        let is_passed_on = |export: Option<Export>, name: &str| {
+            let environment = std::iter::once((OsString::from(name), OsString::from("value")));
+            exported(export.as_ref(), environment).map(|found| found.variables.contains_key(name))
+        };
+        let with = |name: &str| {
+            let by_name = is_passed_on(Some(Export::Only(vec![name.into()])), name);
+            (is_passed_on(None, name).unwrap(), is_passed_on(Some(Export::All), name).unwrap(), by_name.is_ok())
+        };
+        by_default.iter().for_each(|name| assert_eq!(with(name), (true, true, true), "{name}"));
+        if_asked.iter().for_each(|name| assert_eq!(with(name), (false, true, true), "{name}"));
+        never.iter().for_each(|name| assert_eq!(with(name), (false, false, false), "{name}"));
+    }
+
+    #[test]
     fn a_job_gets_what_an_activated_environment_needs_and_no_secrets() {
         assert_eq!(passed_on("", &[]).unwrap(), "CONDA_PREFIX LC_ALL PATH VIRTUAL_ENV");
         assert_eq!(passed_on("NONE", &[]).unwrap(), "");

@@ -70,7 +70,7 @@ impl Change {
     /// One that cannot be changed does not keep the others from it; it is told at the end.
     fn each(self, done: &str, change: impl AsyncFn(&Client, JobId) -> Result<JobView, Error>) -> Result<(), Failure> {
         service::ask(async |client| {
-            let (mut refused, mut ids, mut unread) = (Vec::new(), Vec::new(), None);
+            let (mut refused, mut ids, mut unprinted) = (Vec::new(), Vec::new(), None);
             for named in &self.jobs {
                 match named.numbers(client, Which::Live).await {
                     Ok(found) => ids.extend(found),
@@ -82,35 +82,42 @@ impl Change {
                 match change(client, id).await {
                     // That nobody reads what is printed keeps no job from the change.
                     Ok(job) => {
-                        unread = print(&job, self.output, &format!("{done} job {id} ({})", job.name)).err().or(unread);
+                        let sentence = format!("{done} job {id} ({})", job.name);
+                        unprinted = print(&job, self.output, &sentence).err().or(unprinted);
                     }
                     Err(Error::Refused(problem)) => refused.push(problem.to_string()),
                     Err(error) => return Err(of_service(error)),
                 }
             }
-            match (refused.is_empty(), unread) {
-                (false, _) => Err(Failure::new(anyhow!(refused.join("; ")))),
-                (true, unread) => unread.map_or(Ok(()), Err),
-            }
+            concluded(&refused, unprinted)
         })
+    }
+}
+
+/// That a change was refused counts more than that nobody reads of the others.
+fn concluded(refused: &[String], unprinted: Option<Failure>) -> Result<(), Failure> {
+    match refused {
+        [] => unprinted.map_or(Ok(()), Err),
+        refused => Err(Failure::new(anyhow!(refused.join("; ")))),
     }
 }
 
 impl Requeue {
     pub(crate) fn run(self) -> Result<(), Failure> {
         service::ask(async |client| {
-            let mut refused = Vec::new();
+            let (mut refused, mut unprinted) = (Vec::new(), None);
             for &id in &self.ids {
                 let key = new_key()?;
                 match client.requeue(id, &key).await {
                     Ok(job) => {
-                        print(&job, self.output, &format!("job {} ({}) goes on from job {id}", job.id, job.name))?;
+                        let sentence = format!("job {} ({}) goes on from job {id}", job.id, job.name);
+                        unprinted = print(&job, self.output, &sentence).err().or(unprinted);
                     }
                     Err(Error::Refused(problem)) => refused.push(problem.to_string()),
                     Err(error) => return Err(of_service(error)),
                 }
             }
-            if refused.is_empty() { Ok(()) } else { Err(Failure::new(anyhow!(refused.join("; ")))) }
+            concluded(&refused, unprinted)
         })
     }
 }

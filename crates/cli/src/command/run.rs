@@ -1,11 +1,12 @@
 //! `moira run`: hand a job over, pass on what it reads and writes, and end as it ends.
 
-mod input;
-mod signals;
+pub(super) mod input;
+pub(super) mod session;
+pub(super) mod signals;
 
 use std::time::{Duration, Instant};
 
-use api::{Client, Error, JobId, JobState, JobView};
+use api::{Client, Error, JobId, JobRequest, JobState, JobView, Window};
 use clap::Args;
 use tokio::sync::mpsc;
 
@@ -14,14 +15,19 @@ use super::jobs::wait::ended;
 use super::jobs::{Following, Reader, show_array};
 use super::service::{self, is_absence, of_service, tell};
 use super::submit::JobOptions;
+use super::terminal;
 use crate::failure::Failure;
-use input::Feed;
+use input::{Feed, Target};
 use signals::{Ask, Signals};
 
 #[derive(Debug, Args)]
 pub(crate) struct Run {
     #[command(flatten)]
     job: JobOptions,
+    /// Give its first worker a terminal, which is this one: for a shell or an editor on the devices. Keys go to the job from
+    /// its start on; ~. at the beginning of a line cancels it and leaves. It needs a terminal here
+    #[arg(long, conflicts_with_all = ["no_input", "detach_on_hangup", "worker"])]
+    pty: bool,
     /// The worker whose output is shown
     #[arg(long, value_name = "N", default_value_t = 0)]
     worker: u32,
@@ -40,20 +46,41 @@ const BROKEN_PIPE: u8 = 141;
 /// How long a service that has gone is waited for.
 const ABSENCE: Duration = Duration::from_secs(60);
 const TRY_AGAIN: Duration = Duration::from_millis(300);
+/// How long a service has to hear that a user leaves.
+const LEAVE_WITHIN: Duration = Duration::from_secs(5);
 
 impl Run {
     pub(crate) fn run(self) -> Result<(), Failure> {
         let mut job = self.job.request()?;
-        job.stdin = job.stdin || self.passes_input_on();
+        if self.pty || job.pty.is_some() {
+            self.prepare_terminal(&mut job)?;
+        }
+        job.stdin = job.stdin || job.pty.is_some() || self.passes_input_on();
         let code = service::ask(async |client| {
             // What comes while the job is handed over counts for the job.
             let signals = Signals::listen()?;
             let submitted = self.job.submit(client, &job).await?;
             tell(&format!("submitted job {} ({})", submitted.id, submitted.name));
             submitted.notice.iter().for_each(|notice| tell(&format!("note: {notice}")));
-            self.accompany(client, &submitted, signals, job.stdin).await
+            self.accompany(client, &submitted, signals, &job).await
         })?;
         if code == 0 { Ok(()) } else { Err(Failure::silent(code)) }
+    }
+
+    /// The job's terminal is as large as the one here, and of its kind.
+    fn prepare_terminal(&self, job: &mut JobRequest) -> Result<(), Failure> {
+        if !terminal::is_here() {
+            return Err(Failure::usage("--pty needs a terminal as standard input and output, and here is none"));
+        }
+        if self.worker != 0 || self.no_input || self.detach_on_hangup {
+            let others = "--worker, --no-input and --detach-on-hangup do not go with a terminal";
+            return Err(Failure::usage(others));
+        }
+        job.pty = Some(terminal::window());
+        if let Ok(kind) = std::env::var("TERM") {
+            job.env.entry("TERM".into()).or_insert(kind);
+        }
+        Ok(())
     }
 
     fn passes_input_on(&self) -> bool {
@@ -66,20 +93,24 @@ impl Run {
         client: &Client,
         submitted: &JobView,
         mut signals: Signals,
-        takes_input: bool,
+        request: &JobRequest,
     ) -> Result<u8, Failure> {
+        let takes_input = request.stdin;
         let id: JobId = submitted.id.parse().map_err(|message: String| Failure::new(anyhow::anyhow!(message)))?;
         // A connection each: the first may be waiting for the end of the job.
         let (sender, asker) = (another(client)?, another(client)?);
+        let (keys, typed) = mpsc::channel(1);
         let pieces = match takes_input && self.passes_input_on() {
+            true if request.pty.is_some() => typed,
             true => input::read()?,
             // The job may ask for input in its file although there is none: it ends at once.
             false => mpsc::channel(1).1,
         };
-        let mut feed = Feed::new(&sender, id, pieces);
+        let mut feed = Feed::new(&sender, Target::Job(id), pieces);
         let mut sends = takes_input;
         let mut sending = Box::pin(feed.send());
-        let watching = self.watch(client, submitted, id);
+        let mut sitting = Box::pin(self.sit(client, id, keys, request.pty));
+        let watching = self.watch(client, submitted, id, request.pty.is_some());
         tokio::pin!(watching);
         let mut asked: Vec<Ask> = Vec::new();
         let mut next = None;
@@ -88,8 +119,21 @@ impl Run {
                 biased;
                 ask = next_of(next.take(), &mut signals) => ask,
                 outcome = &mut watching => {
-                    let (job, reader) = outcome?;
+                    drop(sitting);
+                    let (job, reader) = match outcome {
+                        Ok(outcome) => outcome,
+                        Err(failure) if request.pty.is_some() => return give_up(&asker, id, failure).await,
+                        Err(failure) => return Err(failure),
+                    };
                     return self.conclude(&asker, id, &job, reader, asked.first().copied()).await;
+                }
+                left = &mut sitting => {
+                    // The terminal has its modes again before anything is said.
+                    drop(sitting);
+                    return match left {
+                        Ok(session::Left) => leave(&asker, id).await,
+                        Err(failure) => give_up(&asker, id, failure).await,
+                    };
                 }
                 sent = &mut sending, if sends => {
                     sends = false;
@@ -129,9 +173,15 @@ impl Run {
     }
 
     /// Passes the log on and returns the job as it ended, or as it is when nobody reads any more.
-    async fn watch(&self, client: &Client, submitted: &JobView, id: JobId) -> Result<(JobView, Reader), Failure> {
+    async fn watch(
+        &self,
+        client: &Client,
+        submitted: &JobView,
+        id: JobId,
+        at_terminal: bool,
+    ) -> Result<(JobView, Reader), Failure> {
         let reader = if submitted.array.is_some() {
-            // How the array ends is waited for also if the service goes away meanwhile.
+            // How the array ends is waited for also if its output cannot be had.
             match show_array(client, id, self.worker, true).await {
                 Ok(reader) => reader,
                 Err(_) => {
@@ -139,11 +189,28 @@ impl Run {
                     Reader::Listens
                 }
             }
+        } else if at_terminal {
+            Following::of_terminal(client, id).until_job_ends().await?
         } else {
             Following::new(client, id, self.worker).until_job_ends().await?
         };
         let within = (reader == Reader::Gone).then_some(Duration::ZERO);
         Ok((ended(client, id, within, seen()).await.map_err(of_service)?, reader))
+    }
+
+    /// Lets the user type once the job has started, until the user leaves; without a terminal nothing happens here.
+    async fn sit(
+        &self,
+        client: &Client,
+        id: JobId,
+        keys: mpsc::Sender<Vec<u8>>,
+        window: Option<Window>,
+    ) -> Result<session::Left, Failure> {
+        let Some(window) = window else { return std::future::pending().await };
+        let client = another(client)?;
+        session::until_started(&client, id).await?;
+        // A size that cannot be told now is told with the next change.
+        session::sit(keys, window, async |window| drop(client.set_window(id, window).await)).await
     }
 
     /// The exit code; a job whose output nobody reads any more is ended as a program in a pipe would be.
@@ -161,6 +228,10 @@ impl Run {
         }
         match asked {
             Some(ask) if job.state == JobState::Cancelled => Ok(ask.exit_code()),
+            // The code of a shell is that of its last command, and its user has seen that one fail.
+            _ if job.spec.as_ref().is_some_and(|request| request.pty.is_some()) && is_own_exit(job) => {
+                Ok(exit_code(job))
+            }
             _ => {
                 failure::tell_all(client, job, Some(self.worker)).await;
                 Ok(exit_code(job))
@@ -205,6 +276,26 @@ async fn next_of(known: Option<Ask>, signals: &mut Signals) -> Ask {
         Some(ask) => ask,
         None => signals.next().await,
     }
+}
+
+fn is_own_exit(job: &JobView) -> bool {
+    job.failure.as_ref().is_none_or(|failure| failure.kind == "exit")
+}
+
+/// Cancels a job at whose terminal nobody can sit: it would keep its devices.
+async fn give_up(client: &Client, id: JobId, failure: Failure) -> Result<u8, Failure> {
+    end(client, id, Client::cancel).await?;
+    Err(failure)
+}
+
+/// Cancels the job of a user who leaves its terminal; a service that does not answer cannot keep anybody here.
+async fn leave(client: &Client, id: JobId) -> Result<u8, Failure> {
+    match tokio::time::timeout(LEAVE_WITHIN, client.cancel(id)).await {
+        Ok(Ok(_)) => tell(&format!("left: job {id} is cancelled")),
+        Ok(Err(Error::Refused(problem))) if problem.status == 409 => tell(&format!("left: job {id} has ended")),
+        Ok(Err(_)) | Err(_) => tell(&format!("left: job {id} may run on, see `moira show {id}`")),
+    }
+    Ok(Ask::Hangup.exit_code())
 }
 
 fn another(client: &Client) -> Result<Client, Failure> {

@@ -13,10 +13,11 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use server::{Accepted, Config, Service, Settings, http};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::failure::Failure;
-use crate::log::Log;
+use crate::log::{self, Log};
 use crate::render;
 use crate::unit::Unit;
 use crate::visible::{PlainJson, plain_fields};
@@ -69,10 +70,20 @@ enum LogFormat {
 /// Arguments of the hidden supervisor.
 #[derive(Debug, Args)]
 pub(crate) struct Supervise {
-    directory: PathBuf,
+    #[arg(required_unless_present_any = ["notify", "notify_as_user"])]
+    directory: Option<PathBuf>,
     /// Become this worker of the run instead
     #[arg(long)]
     worker: Option<u32>,
+    /// Watch over the delivery of one notification instead
+    #[arg(long, exclusive = true)]
+    notify: bool,
+    /// Deliver it, for the process of this number that watches over it
+    #[arg(long, value_name = "PID", exclusive = true)]
+    notify_as_user: Option<i32>,
+    /// Become this shell beside that worker instead
+    #[arg(long, requires = "worker")]
+    shell: Option<String>,
     /// How many files the run may have open, unless it raises that itself
     #[arg(long)]
     open_files: Option<u64>,
@@ -145,15 +156,25 @@ impl Serve {
     }
 
     fn start_log(&self) {
-        let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+        let said = std::env::var_os("RUST_LOG");
+        let filter = said.as_deref().map_or_else(|| Some(log::usual()), |said| log::filter(said.to_str()?));
+        let understood = filter.is_some();
         let terminal = std::io::stderr().is_terminal();
         let format = self.log.unwrap_or(if terminal { LogFormat::Text } else { LogFormat::Json });
-        let builder = tracing_subscriber::fmt().with_env_filter(filter);
+        let log = tracing_subscriber::registry().with(filter.unwrap_or_else(log::usual));
+        let lines = tracing_subscriber::fmt::layer();
         match format {
             LogFormat::Text => {
-                builder.fmt_fields(plain_fields()).with_writer(|| Log { json: false }).with_ansi(terminal).init();
+                let lines = lines.fmt_fields(plain_fields()).with_writer(|| Log { json: false });
+                log.with(lines.with_ansi(terminal)).init();
             }
-            LogFormat::Json => builder.json().flatten_event(true).with_writer(|| PlainJson(Log { json: true })).init(),
+            LogFormat::Json => {
+                let lines = lines.json().flatten_event(true).with_writer(|| PlainJson(Log { json: true }));
+                log.with(lines).init();
+            }
+        }
+        if !understood {
+            tracing::warn!(said = ?said.unwrap_or_default(), "RUST_LOG is a level, or a list like info,server=debug");
         }
     }
 }
@@ -210,28 +231,63 @@ impl Supervise {
             words.next();
         }
         let directory = PathBuf::from(words.next()?);
+        if directory == Path::new("--notify") && words.next().is_none() {
+            return Some(Supervise {
+                directory: None,
+                worker: None,
+                shell: None,
+                notify: true,
+                notify_as_user: None,
+                open_files,
+            });
+        }
+        if directory == Path::new("--notify-as-user") {
+            let watcher = Some(words.next()?.to_str()?.parse().ok()?);
+            let is_whole = words.next().is_none();
+            let told = Supervise {
+                directory: None,
+                worker: None,
+                shell: None,
+                notify: false,
+                notify_as_user: watcher,
+                open_files,
+            };
+            return is_whole.then_some(told);
+        }
         let worker = match words.next() {
             None => None,
             Some(word) if word == "--worker" => Some(words.next()?.to_str()?.parse().ok()?),
             Some(_) => return None,
         };
+        let shell = match words.next_if(|word| word == "--shell") {
+            Some(_) if worker.is_some() => Some(words.next()?.into_string().ok()?),
+            Some(_) => return None,
+            None => None,
+        };
         let is_whole = words.next().is_none() && directory.is_absolute();
-        is_whole.then_some(Supervise { directory, worker, open_files })
+        let directory = Some(directory);
+        is_whole.then_some(Supervise { directory, worker, shell, notify: false, notify_as_user: None, open_files })
     }
 
     pub(crate) fn run(self) -> ExitCode {
         if let Some(count) = self.open_files {
             limit_open_files(count);
         }
+        match (self.notify, self.notify_as_user) {
+            (true, _) => return executors::watch_over_notification(),
+            (false, Some(watcher)) => return executors::notify_as_user(watcher, post),
+            (false, None) => {}
+        }
+        let Some(directory) = self.directory else { return ExitCode::FAILURE };
         if let Some(rank) = self.worker {
-            return executors::become_worker(&self.directory, rank);
+            return executors::become_worker(&directory, rank, self.shell.as_deref());
         }
         tracing_subscriber::fmt()
             .fmt_fields(plain_fields())
             .with_writer(|| Log { json: false })
             .with_ansi(false)
             .init();
-        match executors::supervise(&self.directory) {
+        match executors::supervise(&directory) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
                 tracing::error!(%error, "the supervisor leaves");
@@ -239,6 +295,11 @@ impl Supervise {
             }
         }
     }
+}
+
+/// Sends a message about a job.
+fn post(url: &str, message: &str) -> Result<(), executors::Unsent> {
+    api::post(url, message).map_err(|api::Unsent { why, again }| executors::Unsent { why, again })
 }
 
 /// Takes back what the service has raised for itself: some programs do not expect more than is usual.
@@ -257,14 +318,23 @@ mod tests {
     fn the_words_of_a_supervisor_and_a_worker_are_read_without_the_rest_of_the_command_line() {
         let read = |line: &str| {
             let read = Supervise::of_words(line.split(' ').map(OsString::from))?;
-            Some((read.directory.display().to_string(), read.worker, read.open_files))
+            Some((read.directory?.display().to_string(), read.worker, read.open_files))
         };
         assert_eq!(read("supervise /d/runs/7.1"), Some(("/d/runs/7.1".into(), None, None)));
         assert_eq!(
             read("supervise --open-files=1024 /d/runs/7.1 --worker 3"),
             Some(("/d/runs/7.1".into(), Some(3), Some(1024)))
         );
+        let notifies = |line: &str| {
+            let read = Supervise::of_words(line.split(' ').map(OsString::from))?;
+            Some((read.notify, read.notify_as_user, read.open_files))
+        };
+        assert_eq!(notifies("supervise --open-files=1024 --notify"), Some((true, None, Some(1024))));
+        assert_eq!(notifies("supervise --notify-as-user 77"), Some((false, Some(77), None)));
         for other in [
+            "supervise --notify more",
+            "supervise --notify-as-user",
+            "supervise --notify-as-user x",
             "submit /d",
             "supervise",
             "supervise --help",

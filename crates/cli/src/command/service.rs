@@ -11,6 +11,7 @@ use clap::{Args, ValueEnum};
 use cluster::Span;
 use serde::Serialize;
 
+use super::terminal::line_end;
 use crate::failure::Failure;
 use crate::render;
 use crate::visible::{VisibleLog, visible};
@@ -62,20 +63,28 @@ pub(crate) fn use_place(place: Place) {
     PLACE.get_or_init(|| place);
 }
 
-/// The service that the command line names, else the one that the environment does.
-fn client() -> Result<Client, Error> {
-    match PLACE.get() {
-        Some(Place { server: Some(address), .. }) => Client::at(address),
-        Some(Place { data_dir: Some(folder), .. }) => Ok(Client::in_data_dir(folder)),
+/// The service at this place, else the one that the environment names.
+fn client(place: &Place) -> Result<Client, Error> {
+    match place {
+        Place { server: Some(address), .. } => Client::at(address),
+        Place { data_dir: Some(folder), .. } => Ok(Client::in_data_dir(folder)),
         _ => Client::find(),
     }
 }
 
 /// Asks the service something.
 pub(crate) fn ask<T>(question: impl AsyncFnOnce(&Client) -> Result<T, Failure>) -> Result<T, Failure> {
+    ask_at(PLACE.get().unwrap_or(&Place::default()), question)
+}
+
+/// Asks another service than our own command line names.
+pub(crate) fn ask_at<T>(
+    place: &Place,
+    question: impl AsyncFnOnce(&Client) -> Result<T, Failure>,
+) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.context("cannot start the client")?;
-    let client = client().map_err(of_service)?;
+    let client = client(place).map_err(of_service)?;
     runtime.block_on(question(&client))
 }
 
@@ -105,7 +114,7 @@ pub(crate) fn json(answer: &impl Serialize) -> Result<(), Failure> {
 
 /// A word to the user that is no part of the output.
 pub(crate) fn tell(text: &str) {
-    writeln!(io::stderr(), "{}", visible(text)).ok();
+    write!(io::stderr(), "{}{}", visible(text), line_end()).ok();
 }
 
 /// Where a log goes: to a terminal with its control characters made visible, anywhere else as it is.
@@ -155,6 +164,11 @@ impl Lines {
 impl LogOutput {
     pub(crate) fn new() -> LogOutput {
         LogOutput { shown: io::stdout().is_terminal().then(VisibleLog::default), lines: None }
+    }
+
+    /// As it is, also to a terminal: for a job whose terminal this is.
+    pub(crate) fn raw() -> LogOutput {
+        LogOutput { shown: None, lines: None }
     }
 
     /// Each line with this before it.

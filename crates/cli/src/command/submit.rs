@@ -6,8 +6,8 @@ use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context, anyhow};
 use api::{
-    ArrayRange, BatchRequest, CommandLine, Duration, Format, GpuCount, JobId, JobRequest, Problem, Quantity, Umask,
-    WorkersRequest,
+    ArrayRange, BatchRequest, CommandLine, Duration, Format, GpuCount, JobId, JobRequest, NotifyEvent, NotifyRequest,
+    Problem, Quantity, Umask, WorkersRequest,
 };
 use clap::Args;
 
@@ -90,6 +90,13 @@ pub(crate) struct JobOptions {
     /// its queue borrows]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     interruptible: Option<bool>,
+    /// Tell of it: a command for `sh -c` that reads JSON from its standard input, or an address that the service allows; may
+    /// be given several times
+    #[arg(long, value_name = "COMMAND|URL")]
+    notify: Vec<String>,
+    /// Of what --notify tells: start, end, failure and preemption, separated by commas [default: all]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', requires = "notify")]
+    notify_on: Vec<NotifyEvent>,
     /// Let it wait until `moira release`
     #[arg(long)]
     hold: bool,
@@ -114,33 +121,34 @@ const MANY_TASKS: u64 = 1000;
 impl Submit {
     pub(crate) fn run(self) -> Result<(), Failure> {
         let job = self.job.request()?;
+        if job.pty.is_some() {
+            return Err(Failure::usage("pty: a job with a terminal needs somebody at it: use `moira run`"));
+        }
         let submitted = service::ask(async |client| self.job.submit(client, &job).await)?;
         if let Some(notice) = &submitted.notice {
             service::tell(&format!("note: {notice}"));
         }
-        match self.output {
-            Shape::Table => render::line(&format!("submitted job {} ({})", submitted.id, submitted.name))?,
+        let printed = match self.output {
+            Shape::Table => render::line(&format!("submitted job {} ({})", submitted.id, submitted.name)),
             // With --wait it is shown once, as it ended.
-            Shape::Json if self.wait => {}
-            Shape::Json => service::json(&submitted)?,
-            Shape::Name => render::line(&submitted.id)?,
-        }
-        if self.wait { self.await_end(&submitted) } else { Ok(()) }
+            Shape::Json if self.wait => Ok(()),
+            Shape::Json => service::json(&submitted),
+            Shape::Name => render::line(&submitted.id),
+        };
+        if self.wait { self.await_end(&submitted, printed.err()) } else { printed }
     }
 
-    fn await_end(&self, submitted: &api::JobView) -> Result<(), Failure> {
+    /// The exit code is that of the job, whether or not anybody reads how it ended.
+    fn await_end(&self, submitted: &api::JobView, unprinted: Option<Failure>) -> Result<(), Failure> {
         let id: JobId = submitted.id.parse().map_err(|message: String| Failure::new(anyhow!(message)))?;
         let seen = Some(std::time::Instant::now());
         let job = service::ask(async |client| ended(client, id, None, seen).await.map_err(service::of_service))?;
-        match self.output {
-            Shape::Table => render::line(&verdict(&job))?,
-            Shape::Json => service::json(&job)?,
-            Shape::Name => {}
-        }
-        match exit_code(&job) {
-            0 => Ok(()),
-            code => Err(Failure::silent(code)),
-        }
+        let printed = match self.output {
+            Shape::Table => render::line(&verdict(&job)),
+            Shape::Json => service::json(&job),
+            Shape::Name => Ok(()),
+        };
+        Failure::in_the_end(exit_code(&job), unprinted.or(printed.err()))
     }
 }
 
@@ -249,6 +257,7 @@ impl JobOptions {
         job.retry.max_failures = self.retries.unwrap_or(job.retry.max_failures);
         job.hold |= self.hold;
         job.depends_on.extend(&self.after);
+        job.notify.extend(self.notify.iter().map(|to| told(to, &self.notify_on)));
         if let Some(workdir) = &self.workdir {
             job.workdir = Some(unicode(workdir)?);
         }
@@ -281,6 +290,16 @@ fn variable(entry: &str) -> Result<(String, String), Failure> {
     }
     let value = std::env::var(entry).map_err(|_| Failure::usage(format!("--env {entry}: it has no value here")))?;
     Ok((entry.into(), value))
+}
+
+/// What begins like an address is one; all else is a command.
+fn told(to: &str, events: &[NotifyEvent]) -> NotifyRequest {
+    let is_url = to.starts_with("https://") || to.starts_with("http://");
+    NotifyRequest {
+        command: (!is_url).then(|| CommandLine::Shell(to.into())),
+        url: is_url.then(|| to.into()),
+        events: events.to_vec(),
+    }
 }
 
 /// `128..4096`; one number is both.
@@ -337,6 +356,26 @@ mod tests {
         assert_eq!(job.depends_on, [JobId::job(7), JobId::task(8, 1)]);
         assert_eq!(job.env["A"], "b=c");
         assert_eq!(job.workdir.as_deref(), Some("/tmp"));
+    }
+
+    #[test]
+    fn whom_to_tell_is_a_command_or_an_address_and_adds_to_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("job.yaml");
+        std::fs::write(&file, "command: a\nnotify:\n- command: [mail, ann]\n  events: [start]\n").unwrap();
+        let line =
+            format!("--file {} --notify ./tell --notify https://a.org/x --notify-on end,failure", file.display());
+        let job = options(&line).request().unwrap();
+        let shown: Vec<String> = job.notify.iter().map(|it| serde_json::to_string(it).unwrap()).collect();
+        let expected = [
+            r#"{"command":["mail","ann"],"events":["start"]}"#,
+            r#"{"command":"./tell","events":["end","failure"]}"#,
+            r#"{"url":"https://a.org/x","events":["end","failure"]}"#,
+        ];
+        assert_eq!(shown, expected);
+        let refused = |line: &str| Line::try_parse_from(std::iter::once("submit").chain(line.split(' '))).unwrap_err();
+        assert!(refused("--notify a --notify-on done b").to_string().contains("expected start, end, failure"));
+        assert!(refused("--notify-on end b").to_string().contains("--notify"));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 
-use crate::service::{FOUR_DEVICES, PATIENCE, Service};
+use crate::service::{FOUR_DEVICES, PATIENCE, Service, eventually};
 
 #[test]
 fn over_tcp_a_request_must_be_for_a_name_of_this_machine() {
@@ -30,6 +30,8 @@ fn over_tcp_a_request_must_be_for_a_name_of_this_machine() {
     );
     assert_eq!(answer_over_tcp(port, &simple), 403, "what a page may send without asking");
     assert_eq!(service.get("/v1/jobs").body["jobs"].as_array().map(Vec::len), Some(0));
+    let told = || service.log().lines().filter(|line| line.contains("\"refused\"") && line.contains("403")).count();
+    eventually("an administrator is told who tries", || told() == 5);
 }
 
 #[test]

@@ -1,8 +1,10 @@
 //! `moira config check` and `moira serve` agree, and systemd is told how to start it.
 
 use std::fs;
+use std::net::TcpListener;
 use std::process::Command;
 
+use crate::journal::copied;
 use crate::service::{FOUR_DEVICES, Service, binary};
 
 /// What both say of this configuration in a data directory where nothing was started yet; it is to be the same.
@@ -35,6 +37,35 @@ fn config_check_finds_what_serve_refuses() {
     let foreign = Service::prepare(FOUR_DEVICES);
     fs::write(foreign.data_dir().join("thesis.tex"), "mine").unwrap();
     assert_refused(foreign, "which is not Moira's");
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    refused(&format!("listen = [\"{address}\"]\n{FOUR_DEVICES}"), &format!("cannot listen on {address}: "));
+    let folder = tempfile::tempdir().unwrap();
+    let deep = folder.path().join("d".repeat(100));
+    fs::create_dir(&deep).unwrap();
+    assert_refused(Service::at(deep, FOUR_DEVICES), "choose a data directory with a shorter path");
+    let mut limited = Service::prepare(FOUR_DEVICES);
+    limited.set("MOIRA_CPU_LIMIT", "some");
+    let expected = "expected auto, cgroup, duty or none in MOIRA_CPU_LIMIT, found some";
+    let file = limited.data_dir().join("moira.toml");
+    let check = Command::new(binary()).args(["config", "check"]).arg(file).env("MOIRA_CPU_LIMIT", "some").output();
+    let said = String::from_utf8(check.unwrap().stderr).unwrap();
+    assert!(said.contains(expected), "{said}");
+    limited.spawn();
+    assert!(!limited.end().success());
+    assert!(limited.log().contains(expected), "{}", limited.log());
+}
+
+#[test]
+fn config_check_finds_what_serve_refuses_of_a_data_directory() {
+    let mut service = Service::start(FOUR_DEVICES);
+    service.submit(&["--hold", "--", "true"]);
+    service.kill();
+    let folder = tempfile::tempdir().unwrap();
+    let copy = copied(&service, &folder.path().join("copy"));
+    assert_refused(copy, "is a copy of another data directory");
+    fs::remove_file(service.data_dir().join("journal.db.head")).unwrap();
+    assert_refused(service, "its head file is missing or unreadable");
 }
 
 #[test]

@@ -69,6 +69,23 @@ fn export_says_which_variables_of_the_caller_a_job_has() {
 }
 
 #[test]
+fn whatever_a_worker_is_told_of_its_place_is_never_passed_on() {
+    let service = Service::start(FOUR_DEVICES);
+    let text = shown(&service, "", "--export=NONE --workers 2 -- env");
+    // What every program has, and what the cores of this worker come to.
+    let of_all = ["PATH", "LANG", "TZ", "TMPDIR", "HOME", "USER", "LOGNAME", "SHELL", "OMP_NUM_THREADS"];
+    let names: Vec<&str> = variables(&text).into_keys().filter(|name| !of_all.contains(name)).collect();
+    for known in ["RANK", "ROLE_NAME", "PET_NPROC_PER_NODE", "TORCHELASTIC_RUN_ID", "MOIRA_RUN_TOKEN"] {
+        assert!(names.contains(&known), "{known}: {names:?}");
+    }
+    for name in names {
+        let (code, said) = service.failure(&["submit", &format!("--export={name}"), "--", "true"]);
+        let expected = format!("--export {name}: it is set for each worker, and not passed on");
+        assert!(code == 2 && said.contains(&expected), "{name}: {code}: {said}");
+    }
+}
+
+#[test]
 fn a_job_submits_another_that_has_nothing_of_its_own() {
     let service = Service::start(FOUR_DEVICES);
     let inner =

@@ -2,7 +2,9 @@
 
 use std::fs;
 
-use crate::service::{FOUR_DEVICES, Service};
+use executors::{CpuLimit, Enforcement};
+
+use crate::service::{FOUR_DEVICES, Service, say};
 
 /// Everything that a command says.
 fn said(service: &Service, arguments: &[&str]) -> String {
@@ -48,6 +50,16 @@ fn the_worker_that_failed_is_named_with_its_last_lines() {
                     read what it wrote: moira logs 0 --worker 1\n";
     assert!(told.starts_with(expected), "{told}");
     assert!(told.contains("--retries"), "{told}");
+    // Also where another worker is asked for, and once where it is this one.
+    let last = "last lines of worker 1, which failed:\n  loss is nan\n";
+    let log = said(&service, &["logs", &id]);
+    assert!(log.starts_with(&format!("{last}job 0 (sh) failed: worker 1 failed: exit 3\n")), "{log}");
+    let explained = said(&service, &["explain", &id]);
+    assert!(explained.ends_with(last), "{explained}");
+    for options in [&["logs", "--worker", "1", &id][..], &["logs", "--all-workers", &id]] {
+        let log = said(&service, options);
+        assert_eq!(log.matches("loss is nan").count(), 1, "{options:?}: {log}");
+    }
 }
 
 #[test]
@@ -61,9 +73,23 @@ fn the_dependency_that_failed_is_named_and_why() {
     fs::write(&go, "").unwrap();
     service.until(&third, "failed");
     let why = format!("dependency {first} failed: exit 3");
-    assert_eq!(service.show(&second)["message"], why);
-    assert!(said(&service, &["wait", &second]).contains(&why));
-    assert_eq!(service.show(&third)["message"], format!("dependency {second} failed: {why}"));
+    is_said_everywhere(&service, &second, &why);
+    is_said_everywhere(&service, &third, &format!("dependency {second} failed: {why}"));
+}
+
+#[test]
+fn that_memory_was_too_little_is_said_with_its_limit() {
+    match Enforcement::choose(CpuLimit::Auto) {
+        Ok(Enforcement::CgroupV1 { memory: Some(_), .. } | Enforcement::CgroupV2 { limits_memory: true, .. }) => {}
+        _ => return say("memory cannot be limited"),
+    }
+    let service = Service::start(FOUR_DEVICES);
+    let run = service.moira(&["run", "--memory", "64MiB", "--", "dd", "if=/dev/zero", "of=/dev/null", "bs=256M"]);
+    let told = String::from_utf8(run.stderr).unwrap();
+    assert_eq!(run.status.code(), Some(137), "{told}");
+    assert!(told.contains("job 0 (dd) failed: out of memory (limit 64 MiB)\n"), "{told}");
+    assert!(told.contains("submit it with more --memory"), "{told}");
+    is_said_everywhere(&service, "0", "out of memory (limit 64 MiB)");
 }
 
 #[test]
@@ -76,6 +102,19 @@ fn the_task_of_an_array_that_failed_is_named() {
     let told = said(&service, &["wait", &id]);
     assert!(told.contains("bad shard") && told.contains(&format!("moira logs {id}_2")), "{told}");
     assert!(said(&service, &["explain", &id]).contains(&format!("task {id}_2 failed: exit 3")));
+    let why = format!("job {id} (sh) failed: task {id}_2 failed: exit 3\n");
+    for options in [&["logs", "--all", &id][..], &["logs", "--all", "--follow", &id]] {
+        let log = said(&service, options);
+        assert!(log.starts_with(&format!("[2] bad shard\n{why}")), "{options:?}: {log}");
+        assert!(log.contains(&format!("moira logs {id}_2")), "{options:?}: {log}");
+    }
+    // An array as a whole has no log, but its failure is what one looks for.
+    for options in [&["logs", &id][..], &["logs", "--follow", &id]] {
+        let (code, log) = service.failure(options);
+        assert_eq!(code, 1, "{options:?}");
+        assert!(log.contains(&format!("  bad shard\n{why}")), "{options:?}: {log}");
+        assert!(log.ends_with(&format!("job {id} is an array: say which task, like {id}_1, or all\n")), "{log}");
+    }
     let all = service.submit(&["--array", "1-3", "--", "false"]);
     service.until(&all, "failed");
     assert_eq!(service.show(&all)["message"], format!("task {all}_1 failed: exit 1, and 2 other tasks"));

@@ -7,9 +7,15 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::Instant;
+
+use rustix::process::Signal;
+use serde_json::json;
 
 use crate::faults::pass_over;
-use crate::service::{FOUR_DEVICES, Service, binary, eventually};
+use crate::http;
+use crate::processes;
+use crate::service::{FOUR_DEVICES, PATIENCE, Service, binary, eventually};
 
 /// The user whose number is nobody's own.
 const NOBODY: u32 = 65534;
@@ -105,6 +111,58 @@ fn a_job_that_misuses_its_progress_file_keeps_nobody_from_being_heard() {
         let id = job["id"].as_str().unwrap();
         service.json(&["cancel", "-o", "json", id]);
         service.until(id, "cancelled");
+    }
+}
+
+#[test]
+fn a_job_that_reports_too_often_over_http_is_told_so_and_keeps_nobody_else_from_reporting() {
+    let service = Service::start(FOUR_DEVICES);
+    let [loud, quiet] = [(); 2].map(|()| service.submit(&["--", "sleep", "600"]));
+    service.until(&loud, "running");
+    service.until(&quiet, "running");
+    let report =
+        |job: &str, body: &str| http::post(&service.socket(), &format!("/v1/jobs/{job}/progress"), &[], body).unwrap();
+    let begun = Instant::now();
+    let refused = loop {
+        let answer = report(&loud, r#"{"steps": 7}"#);
+        if answer.status != 200 {
+            break answer;
+        }
+        assert!(begun.elapsed() < PATIENCE, "no report is refused");
+    };
+    assert_eq!((refused.status, &refused.body["type"]), (429, &json!("urn:moira:problem:too-many-reports")));
+    let quiets = report(&quiet, r#"{"steps": 8}"#);
+    assert_eq!(quiets.status, 200, "{}", quiets.body);
+    let dropped = metrics(&service).lines().any(|line| {
+        line.strip_prefix("moira_dropped_reports_total{} ").is_some_and(|count| count.parse::<u64>().unwrap() > 0)
+    });
+    assert!(dropped, "{}", metrics(&service));
+    assert!(service.log().contains("reports more than it may over HTTP"));
+}
+
+#[test]
+fn a_service_whose_log_nobody_takes_goes_on_with_everything() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    // Whoever read the log has gone; or there never was one.
+    let unread = format!("mkfifo {0} && exec 3<>{0} && exec 2>{0} && exec 3>&-", pipe.display());
+    for words in [unread.as_str(), "exec 2>&-"] {
+        let mut service = Service::prepare(FOUR_DEVICES);
+        service.start_after(words);
+        service.rise();
+        service.until(&service.submit(&["--", "true"]), "succeeded");
+        service.until(&service.submit(&["--", "false"]), "failed");
+        let lost = service.submit(&["--", "sleep", "600"]);
+        service.until(&lost, "running");
+        // What happens to it is a warning in the log.
+        for supervisor in processes::supervisors(service.data_dir()) {
+            processes::kill(supervisor.pid, Signal::KILL);
+        }
+        service.until_it(&lost, "started again", |job| job["attempts"] == 2 && job["state"] == "running");
+        service.json(&["cancel", "-o", "json", &lost]);
+        service.until(&lost, "cancelled");
+        assert_eq!(service.get("/readyz").body["status"], "ok", "{words}");
+        assert!(!service.log().contains("panicked") && service.log().is_empty(), "{words}: {}", service.log());
     }
 }
 

@@ -54,6 +54,7 @@ fn what_would_go_is_shown_before_it_goes() {
     assert!(service.data_dir().join("checkpoints/0/state").exists(), "checkpoints stay");
     let verified = service.moira(&["journal", "verify"]);
     assert!(verified.status.success(), "{verified:?}");
+    assert!(service.audit().contains("forgot 2 jobs and tasks that had ended"), "{}", service.audit());
     service.rise();
     let (code, said) = service.failure(&["show", "0"]);
     assert!(code != 0 && said.contains("job 0 is forgotten"), "{said}");

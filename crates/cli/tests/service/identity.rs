@@ -21,18 +21,18 @@ use crate::processes;
 use crate::service::{FOUR_DEVICES, PATIENCE, Service, binary, eventually, say};
 
 /// Two users that every machine has, neither of them root: `daemon` and `nobody`.
-const ANN: u32 = 1;
+pub(crate) const ANN: u32 = 1;
 const BOB: u32 = 65_534;
 
 /// A service that listens on a port too, in a folder that others can pass through, with a binary that others can run.
-struct Shared {
-    service: Service,
+pub(crate) struct Shared {
+    pub(crate) service: Service,
     port: u16,
-    folder: TempDir,
+    pub(crate) folder: TempDir,
 }
 
 impl Shared {
-    fn start(config: &str) -> Shared {
+    pub(crate) fn start(config: &str) -> Shared {
         let mut shared = Shared::prepare(config);
         shared.service.rise();
         shared
@@ -55,7 +55,7 @@ impl Shared {
     }
 
     /// A command of another user about this service.
-    fn moira_as(&self, uid: u32, arguments: &[&str]) -> Output {
+    pub(crate) fn moira_as(&self, uid: u32, arguments: &[&str]) -> Output {
         let mut command = Command::new(self.folder.path().join("moira"));
         command.args(arguments).uid(uid).gid(uid).current_dir("/").stdin(Stdio::null());
         command.env("MOIRA_DATA_DIR", self.service.data_dir()).env_remove("MOIRA_SERVER").env("HOME", "/nonexistent");
@@ -63,7 +63,7 @@ impl Shared {
     }
 
     #[track_caller]
-    fn json_as(&self, uid: u32, arguments: &[&str]) -> Value {
+    pub(crate) fn json_as(&self, uid: u32, arguments: &[&str]) -> Value {
         let output = self.moira_as(uid, arguments);
         assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
         serde_json::from_slice(&output.stdout).unwrap()
@@ -81,7 +81,7 @@ impl Shared {
 }
 
 /// Whether this test can be other users; CI can.
-fn is_root() -> bool {
+pub(crate) fn is_root() -> bool {
     let is_root = rustix::process::geteuid().is_root();
     if !is_root {
         assert!(std::env::var_os("CI").is_none(), "CI must be root");
@@ -129,6 +129,16 @@ fn without_a_token_the_port_tells_that_the_service_lives_and_no_more() {
     }
 }
 
+#[test]
+fn a_request_that_is_refused_takes_little_room_in_the_log_however_long_it_is() {
+    let shared = Shared::start(FOUR_DEVICES);
+    let path = format!("/v1/{}", "x".repeat(50_000));
+    assert_eq!(shared.ask(None, "GET", &path, "").status, 401);
+    eventually("the refusal is told", || shared.service.log().contains("\"refused\""));
+    let longest = shared.service.log().lines().map(str::len).max();
+    assert!(longest.is_some_and(|longest| longest < 2000), "{longest:?}");
+}
+
 /// The table of the documentation, cell by cell: each endpoint as each role.
 #[test]
 fn every_role_may_do_what_the_table_says_and_nothing_else() {
@@ -143,7 +153,7 @@ fn every_role_may_do_what_the_table_says_and_nothing_else() {
         let path = match endpoint.path {
             "/v1/events" => "/v1/events?job=x".to_string(),
             "/v1/jobs/{id}/wait" => format!("{path}?timeout_seconds=0"),
-            _ => path.replace("{name}", "no-such-node"),
+            _ => path.replace("{name}", "no-such-node").replace("{shell}", "no-such-shell"),
         };
         // Nothing is done by any of these, or nothing that matters: bodies are faulty, names unknown.
         let path = path.replace("/cancel", "x/cancel").replace("/hold", "x/hold").replace("/release", "x/release");
@@ -185,6 +195,40 @@ fn the_token_of_a_run_belongs_to_its_owner_and_ends_with_the_run() {
     shared.service.json(&["cancel", "-o", "json", job]);
     shared.service.until(job, "cancelled");
     assert_eq!(shared.ask(Some(run), "POST", &path, r#"{"steps": 4}"#).status, 401);
+}
+
+#[test]
+fn terminals_and_shells_belong_to_the_user_of_the_job_and_nobody_else_opens_one() {
+    if !is_root() {
+        return;
+    }
+    let shared = Shared::start(FOUR_DEVICES);
+    let token = |uid| shared.json_as(uid, &["token", "create", "-o", "json"])["secret"].as_str().unwrap().to_string();
+    let (ann, bob) = (token(ANN), token(BOB));
+    let look = "echo I am $(id -u), it is of $(stat -c %u $(tty)); : > $(tty) && : > /dev/tty && echo mine; stty size";
+    let job = json!({ "command": ["sh", "-c", format!("{look}; sleep 600")], "workdir": "/",
+        "pty": { "rows": 33, "columns": 77 } });
+    let answer = shared.ask(Some(&ann), "POST", "/v1/jobs", &job.to_string());
+    assert_eq!(answer.status, 201, "{}", answer.body);
+    let id = answer.body["id"].as_str().unwrap();
+    let expected = "I am 1, it is of 1\r\nmine\r\n33 77\r\n";
+    eventually("the job has looked", || text(&shared.moira_as(ANN, &["logs", id])).ends_with(expected));
+    let shells = format!("/v1/jobs/{id}/shells");
+    let shell = json!({ "command": ["sh", "-c", look], "window": { "rows": 33, "columns": 77 } }).to_string();
+    for (whose, token) in [("bob's", &bob), ("root's", &shared.token("admin"))] {
+        let answer = shared.ask(Some(token), "POST", &shells, &shell);
+        assert_eq!(answer.status, 403, "{whose}: {}", answer.body);
+    }
+    let answer = shared.ask(Some(&ann), "POST", &shells, &shell);
+    assert_eq!(answer.status, 201, "{}", answer.body);
+    let path = format!("{shells}/{}", answer.body["id"].as_str().unwrap());
+    let seen = || raw(shared.port, &ann, &format!("{path}/output?offset=0"));
+    eventually("the shell has looked", || seen().contains(expected));
+    assert_eq!(shared.ask(Some(&bob), "GET", &path, "").status, 403);
+    assert_eq!(shared.ask(Some(&bob), "DELETE", &path, "").status, 403);
+    let audit = shared.service.audit();
+    let opened: Vec<&str> = audit.lines().filter(|line| line.contains("opened a shell in job")).collect();
+    assert!(opened.len() == 1 && opened[0].contains("daemon") && opened[0].contains(&format!("job {id}")), "{audit}");
 }
 
 #[test]
@@ -268,6 +312,34 @@ fn a_token_is_not_sent_to_whoever_took_the_port() {
     listening.wait().unwrap();
     let said = text(&output);
     assert!(!output.status.success() && said.contains("no token is sent") && said.contains("nobody"), "{said}");
+}
+
+/// A socket for IPv6 that is bound to an address of IPv4 takes its connections, and stands in another table.
+#[test]
+fn a_token_is_not_sent_to_whoever_took_the_port_in_the_clothes_of_ipv6() {
+    if !is_root() {
+        return;
+    }
+    let shared = Shared::start(FOUR_DEVICES);
+    let file = shared.folder.path().join("token").display().to_string();
+    shared.service.moira(&["token", "create", "--file", &file]);
+    for place in ["::ffff:127.0.0.1", "::ffff:0.0.0.0"] {
+        let thief = TcpListener::bind((place, 0)).unwrap();
+        let bob = (rustix::fs::Uid::from_raw(BOB), rustix::fs::Gid::from_raw(BOB));
+        rustix::fs::fchown(&thief, Some(bob.0), Some(bob.1)).unwrap();
+        let port = thief.local_addr().unwrap().port();
+        std::thread::spawn(move || thief.incoming().for_each(drop));
+        let output = Command::new(binary())
+            .args(["ls"])
+            .env("MOIRA_SERVER", format!("http://127.0.0.1:{port}"))
+            .env("MOIRA_TOKEN_FILE", &file)
+            .env("MOIRA_DATA_DIR", shared.service.data_dir())
+            .output()
+            .unwrap();
+        let said = text(&output);
+        assert!(!output.status.success(), "{place}: {said}");
+        assert!(said.contains("no token is sent") && said.contains("nobody"), "{place}: {said}");
+    }
 }
 
 #[test]
@@ -470,6 +542,20 @@ fn ceilings_bound_what_one_user_has() {
     assert!(text(&submit(&[])).contains("3 jobs"));
     assert!(shared.moira_as(BOB, &["submit", "--", "true"]).status.success(), "others have ceilings of their own");
     shared.service.submit(&["--priority", "1000", "--", "true"]);
+}
+
+#[test]
+fn a_user_who_submits_a_lot_at_once_has_to_wait() {
+    if !is_root() {
+        return;
+    }
+    // A minute's worth is sixty bytes: the first job takes all of it.
+    let shared = Shared::start(&format!("{FOUR_DEVICES}\n[access.ceilings]\nsubmissions_size_per_second = 1\n"));
+    let submit = |uid| shared.moira_as(uid, &["submit", "--hold", "--", "true"]);
+    assert!(submit(ANN).status.success());
+    let refused = submit(ANN);
+    assert!(!refused.status.success() && text(&refused).contains("larger jobs than allowed"), "{}", text(&refused));
+    assert!(submit(BOB).status.success(), "others have ceilings of their own");
 }
 
 #[test]

@@ -303,10 +303,11 @@ fn fails_at_start(mut service: Service, site: &Site, error: &str, case: &str, kn
     usize::from(fs::read_to_string(told).unwrap_or_default().contains("INJECTED"))
 }
 
-/// All of them with one error each, by turns; with all errors where there is time.
+/// All of them on a full disk, and with one of the other errors, by turns; with all errors where there is time.
 fn cases(sites: &[Site]) -> Vec<(Site, &'static str)> {
     let all = std::env::var_os("MOIRA_ALL_FAULTS").is_some();
-    let errors = |number: usize| if all { ERRORS.to_vec() } else { vec![ERRORS[number % ERRORS.len()]] };
+    let [full, others @ ..] = ERRORS;
+    let errors = |number: usize| if all { ERRORS.to_vec() } else { vec![full, others[number % others.len()]] };
     let of = |(number, site): (usize, &Site)| errors(number).into_iter().map(|error| (site.clone(), error)).collect();
     sites.iter().enumerate().flat_map::<Vec<_>, _>(of).collect()
 }

@@ -166,6 +166,8 @@ fn without_its_journal_the_service_asks_and_then_gives_no_number_twice() {
     service.kill();
     service.rise();
     assert_eq!(service.submit(&["--hold", "--", "true"]), "5");
+    let audit = service.audit();
+    assert_eq!(audit.matches("accepted a loss: there is no journal, but there are").count(), 1, "{audit}");
 }
 
 #[test]
@@ -407,6 +409,8 @@ fn a_copied_data_directory_is_noticed_and_goes_on_by_a_word_under_an_identity_of
     assert_eq!(processes::supervisors(service.data_dir()).len(), 1);
     let identity = |service: &Service| fs::read_to_string(service.data_dir().join("identity")).unwrap();
     assert_ne!(identity(&copy).lines().next(), identity(&service).lines().next());
+    assert!(copy.audit().contains("accepted that this is a copy of another data directory"), "{}", copy.audit());
+    assert!(!service.audit().contains("copy"), "{}", service.audit());
     let verified = copy.moira(&["journal", "verify"]);
     assert!(verified.status.success(), "{verified:?}");
     drop(copy);
@@ -480,7 +484,7 @@ fn numbers_that_only_archives_tell_of_are_not_given_out_again() {
 }
 
 /// A copy of another's data directory with all that is in it, and no service yet.
-fn copied(service: &Service, to: &Path) -> Service {
+pub(crate) fn copied(service: &Service, to: &Path) -> Service {
     let done = Command::new("cp").arg("-a").arg(service.data_dir()).arg(to).status().unwrap();
     assert!(done.success());
     Service::at(to.to_path_buf(), FOUR_DEVICES)

@@ -2,9 +2,13 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use rustix::process::Signal;
+
+use crate::processes;
 use crate::service::{FOUR_DEVICES, Service, binary};
 
 /// Lines of 64 bytes with their numbers, so many to a part: 3 MiB.
@@ -84,7 +88,7 @@ fn an_array_is_one_stream_of_lines_with_the_numbers_of_its_tasks() {
         assert_eq!(String::from_utf8_lossy(&service.moira(options).stdout), expected, "{options:?}");
     }
     let (code, said) = service.failure(&["logs", "0"]);
-    assert_eq!((code, said.contains("job 0 is an array: say which task, like 0_0, or all")), (1, true), "{said}");
+    assert_eq!((code, said.contains("job 0 is an array: say which task, like 0_3, or all")), (1, true), "{said}");
 
     // Tasks that run at the same time, and one that is tried again.
     let words = "echo $MOIRA_ATTEMPT; test $MOIRA_ARRAY_TASK_ID != 1 -o $MOIRA_ATTEMPT = 2";
@@ -132,6 +136,47 @@ fn a_log_is_followed_from_attempt_to_attempt_and_across_a_restart_of_the_service
     let after: Vec<String> = shown.collect();
     assert_eq!(after, ["end 2", "begin 3", "end 3"]);
     assert!(run.wait().unwrap().success());
+}
+
+#[test]
+fn an_array_is_followed_across_restarts_of_the_service_and_no_line_is_shown_twice() {
+    let mut service = Service::start(FOUR_DEVICES);
+    let flag = |name: &str| service.data_dir().join(name);
+    let flags = [flag("go"), flag("on")];
+    let wait = |flag: &Path| format!("until [ -e {} ]; do sleep 0.05; done", flag.display());
+    let script = format!("echo begin; {}; echo middle; {}; echo end", wait(&flags[0]), wait(&flags[1]));
+    let mut run = moira(&service, &["run", "--array", "1-2", "--", "sh", "-c", &script]);
+    let mut shown = BufReader::new(run.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let mut next = || {
+        let mut lines: Vec<String> = shown.by_ref().take(2).collect();
+        lines.sort();
+        lines
+    };
+    assert_eq!(next(), ["[1] begin", "[2] begin"]);
+    let mut follow = moira(&service, &["logs", "--follow", "--all", "0"]);
+    let mut followed = BufReader::new(follow.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let mut next_of_logs = || {
+        let mut lines: Vec<String> = followed.by_ref().take(2).collect();
+        lines.sort();
+        lines
+    };
+    assert_eq!(next_of_logs(), ["[1] begin", "[2] begin"]);
+    // As a power cut would, and then as it is stopped.
+    service.kill();
+    fs::write(&flags[0], "").unwrap();
+    service.rise();
+    assert_eq!((next(), next_of_logs()), (two("middle"), two("middle")));
+    processes::kill(service.pid(), Signal::TERM);
+    service.end();
+    fs::write(&flags[1], "").unwrap();
+    service.rise();
+    assert_eq!((next(), next_of_logs()), (two("end"), two("end")));
+    assert_eq!((next(), next_of_logs()), (vec![], vec![]));
+    assert!(run.wait().unwrap().success() && follow.wait().unwrap().success());
+}
+
+fn two(word: &str) -> Vec<String> {
+    (1..3).map(|task| format!("[{task}] {word}")).collect()
 }
 
 /// Writes a part, waits until it was seen, and writes the next.

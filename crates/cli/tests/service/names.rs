@@ -123,19 +123,82 @@ fn whoever_follows_a_log_waits_for_a_service_that_is_being_restarted() {
     assert!(logs.wait().unwrap().success());
 }
 
+/// The exit code of a command whose output nobody reads, and what it says on standard error.
+fn unread(service: &Service, arguments: &[&str]) -> (Option<i32>, String) {
+    let mut command = Command::new(binary());
+    command.args(arguments).env("MOIRA_DATA_DIR", service.data_dir()).env_remove("MOIRA_SERVER");
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = command.stdin(Stdio::null()).stdout(writer).stderr(Stdio::piped()).spawn().unwrap();
+    let output = output.wait_with_output().unwrap();
+    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
 #[test]
 fn a_command_whose_output_nobody_reads_ends_at_once_and_says_nothing() {
     let service = Service::start(FOUR_DEVICES);
-    for arguments in [&["ls", "--watch"][..], &["completions", "bash"], &["completions", "zsh"], &["policy", "ls"]] {
-        let mut command = Command::new(binary());
-        command.args(arguments).env("MOIRA_DATA_DIR", service.data_dir()).env_remove("MOIRA_SERVER");
-        let (reader, writer) = std::io::pipe().unwrap();
-        drop(reader);
-        let output = command.stdin(Stdio::null()).stdout(writer).stderr(Stdio::piped()).spawn().unwrap();
-        let output = output.wait_with_output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!((output.status.code(), said.as_str()), (Some(0), ""), "{arguments:?}");
+    let array = service.submit(&["--array", "0-1", "--", "echo", "unread"]);
+    let gang = service.submit(&["--workers", "2", "--", "echo", "unread"]);
+    service.until(&array, "succeeded");
+    service.until(&gang, "succeeded");
+    let commands = [
+        &["ls", "--all"][..],
+        &["ls", "--watch"],
+        &["ls", "--all", "-o", "json"],
+        &["ls", "--all", "-o", "name"],
+        &["show", &gang],
+        &["explain", &gang],
+        &["wait", &gang],
+        &["logs", &gang],
+        &["logs", "--follow", &gang],
+        &["logs", "--all-workers", &gang],
+        &["logs", "--follow", "--all-workers", &gang],
+        &["logs", "--all", &array],
+        &["logs", "--follow", "--all", &array],
+        &["queue", "ls"],
+        &["node", "ls"],
+        &["token", "ls"],
+        &["policy", "current"],
+        &["policy", "ls"],
+        &["policy", "show", "sia"],
+        &["complete", "--", "policy", "set", ""],
+        &["completions", "bash"],
+        &["completions", "zsh"],
+        &["completions", "fish"],
+        &["trace", "generate", "--like", "philly", "--jobs", "20"],
+        &["sim", "run", "--cluster", "1x1 t4"],
+        &["serve", "--print-unit"],
+        &["--help"],
+    ];
+    for arguments in commands {
+        assert_eq!(unread(&service, arguments), (Some(0), String::new()), "{arguments:?}");
     }
+}
+
+#[test]
+fn that_nobody_reads_makes_no_failed_job_look_well_and_stops_nothing_half_way() {
+    let service = Service::start(FOUR_DEVICES);
+    let submit = |command: &str| unread(&service, &["submit", "--wait", "--", "sh", "-c", command]).0;
+    assert_eq!((submit("exit 3"), submit("exit 0")), (Some(3), Some(0)));
+    let go = service.data_dir().join("go");
+    let script = format!("until [ -e {} ]; do sleep 0.05; done; exit 3", go.display());
+    let later = service.submit(&["--", "sh", "-c", &script]);
+    let mut command = Command::new(binary());
+    command.args(["wait", "0", "1", &later]).env("MOIRA_DATA_DIR", service.data_dir()).env_remove("MOIRA_SERVER");
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    // The first has ended already: what is said of it finds no reader, and the last is waited for all the same.
+    let mut waiting = command.stdin(Stdio::null()).stdout(writer).stderr(Stdio::piped()).spawn().unwrap();
+    let mut told = BufReader::new(waiting.stderr.take().unwrap()).lines();
+    assert_eq!(told.next().unwrap().unwrap(), "  read what it wrote: moira logs 0");
+    assert!(waiting.try_wait().unwrap().is_none(), "it waits for the others");
+    std::fs::write(&go, "").unwrap();
+    assert_eq!(waiting.wait().unwrap().code(), Some(100));
+    assert_eq!(service.show(&later)["state"], "failed");
+
+    assert_eq!(unread(&service, &["requeue", "0", &later]), (Some(0), String::new()));
+    let requeued = text(&service.moira(&["ls", "--all", "-o", "name"]));
+    assert_eq!(requeued.lines().count(), 5, "both go on: {requeued}");
 }
 
 #[test]
@@ -147,16 +210,37 @@ fn numbers_queues_and_policies_are_completed() {
     assert_eq!(known(&["submit", "--queue", ""]), "root\n");
     assert!(known(&["policy", "set", ""]).lines().any(|name| name == "sia"));
     assert_eq!(known(&["submit", "--name", ""]), "");
-    let script = "source <(moira completions bash); COMP_WORDS=(moira logs ''); COMP_CWORD=2; _moira_known moira '' logs; \
-                  echo \"${COMPREPLY[@]}\"; COMP_WORDS=(moira can); COMP_CWORD=1; _moira_known moira can moira; \
-                  echo \"${COMPREPLY[@]}\"";
+    assert_eq!(known(&["submit", "--interruptible", "--queue", ""]), "root\n");
+    assert_eq!(known(&["submit", "--queue=r"]), "--queue=root\n");
+    let complete = |line: &str| {
+        let call = "_moira_known moira \"${COMP_WORDS[COMP_CWORD]}\" \"${COMP_WORDS[COMP_CWORD-1]}\"";
+        format!("COMP_WORDS=({line}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); {call}; echo \"${{COMPREPLY[@]}}\"; ")
+    };
+    let lines = ["moira logs ''", "moira can", "moira submit --queue = r", "moira submit --queue ="];
+    let script = format!("source <(moira completions bash); {}", lines.map(complete).concat());
     let path = format!("{}:{}", binary().parent().unwrap().display(), std::env::var("PATH").unwrap_or_default());
     let mut bash = Command::new("bash");
-    bash.args(["--norc", "-c", script]).env("PATH", path).env("MOIRA_DATA_DIR", service.data_dir());
+    bash.args(["--norc", "-c", &script]).env("PATH", path).env("MOIRA_DATA_DIR", service.data_dir());
     match bash.env_remove("MOIRA_SERVER").stdin(Stdio::null()).output() {
         Ok(output) => {
-            assert_eq!(text(&output), format!("{id}\ncancel\n"), "{}", String::from_utf8_lossy(&output.stderr));
+            let expected = format!("{id}\ncancel\nroot\nroot\n");
+            assert_eq!(text(&output), expected, "{}", String::from_utf8_lossy(&output.stderr));
         }
         Err(_) => say("passed over: bash is not installed"),
+    }
+}
+
+#[test]
+fn completions_are_those_of_the_service_that_the_line_names() {
+    let (here, there) = (Service::start(FOUR_DEVICES), Service::start(FOUR_DEVICES));
+    here.submit(&["--hold", "--", "true"]);
+    let ids: Vec<String> = (0..2).map(|_| there.submit(&["--hold", "--", "true"])).collect();
+    let expected = format!("{}\n{}\n", ids[1], ids[0]);
+    let folder = there.data_dir().to_str().unwrap();
+    let address = format!("unix:{folder}/moira.sock");
+    let (of_folder, of_server) = (format!("--data-dir={folder}"), format!("--server={address}"));
+    for place in [&["--data-dir", folder][..], &["--server", &address], &[&of_folder], &[&of_server]] {
+        let found = text(&here.moira(&[&["complete", "--", "cancel"], place, &[""]].concat()));
+        assert_eq!(found, expected, "{place:?}");
     }
 }

@@ -85,6 +85,12 @@ fn queues_are_added_changed_and_closed_while_the_service_runs() {
     let now = [queue("root", 0.0, false), queue("a", 2.0, false), queue("b", 1.0, false), queue("c", 0.0, true)];
     assert_eq!(there(&service), now, "numbers keep their meaning");
     assert_eq!(service.show(&later)["queue"], "c");
+    let audit = service.audit();
+    let told = audit.lines().rfind(|line| line.contains("changed the queues:")).unwrap();
+    assert!(
+        told.contains("queue a reopened") && told.contains("queue c closed"),
+        "who started it so is on record: {told}"
+    );
 }
 
 #[test]

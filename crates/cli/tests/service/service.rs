@@ -243,6 +243,13 @@ impl Service {
     }
 
     #[track_caller]
+    /// Who did what, as the journal has it.
+    pub(crate) fn audit(&self) -> String {
+        let output = self.moira(&["audit", "-o", "json"]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
     pub(crate) fn get(&self, path: &str) -> Answer {
         http::get(&self.socket(), path).unwrap_or_else(|error| panic!("{path}: {error}\n{}", self.last_words()))
     }
@@ -296,6 +303,16 @@ pub(crate) fn eventually(what: &str, holds: impl Fn() -> bool) {
         assert!(begun.elapsed() < PATIENCE, "not in time: {what}");
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// The same for what only begins to be the case after a span of its own: a machine that is busy has its patience on top.
+#[track_caller]
+pub(crate) fn eventually_after(span: Duration, what: &str, holds: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !holds() && begun.elapsed() < span {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    eventually(what, holds);
 }
 
 /// A word on standard error, whether the test succeeds or not.

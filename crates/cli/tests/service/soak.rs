@@ -42,6 +42,8 @@ fn memory_and_journal_stay_small_however_long_the_service_runs() {
         service.kill();
         kills += 1;
         let entries = entries_to_replay(&service);
+        // As many as may be there before a compaction begins, and those that come while it goes on: how many these are depends
+        // on the machine.
         assert!(entries <= 2 * MOST_ENTRIES, "{entries} entries after {kills} kills");
         service.rise();
     }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -31,6 +32,14 @@ pub(super) struct Figure {
     pub(super) what: String,
     pub(super) value: f64,
     pub(super) unit: String,
+    pub(super) bound: Bound,
+}
+
+/// Within what a figure is to be; nothing of both if that does not matter.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+pub(super) struct Bound {
+    pub(super) at_least: Option<f64>,
+    pub(super) at_most: Option<f64>,
 }
 
 /// One figure of both binaries.
@@ -41,8 +50,12 @@ struct Ratio {
     /// Medians over the turns.
     this: f64,
     other: f64,
-    /// This binary's median over the other's.
-    ratio: f64,
+    /// This binary's median over the other's; nothing if both are 0.
+    ratio: Option<f64>,
+    #[serde(flatten)]
+    bound: Bound,
+    /// Whether this binary's median is within its bound.
+    holds: Option<bool>,
 }
 
 #[derive(Debug, Serialize)]
@@ -54,6 +67,29 @@ struct AgainstReport {
     other: PathBuf,
     turns: u32,
     ratios: Vec<Ratio>,
+}
+
+impl Bound {
+    /// A figure that could not be measured is within no bound.
+    pub(super) fn holds(self, value: f64) -> Option<bool> {
+        let least = self.at_least.map(|bound| value >= bound);
+        least.or(self.at_most.map(|bound| value < bound))
+    }
+}
+
+impl fmt::Display for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.at_least, self.at_most) {
+            (Some(bound), _) => write!(f, ">= {bound}"),
+            (None, Some(bound)) => write!(f, "< {bound}"),
+            (None, None) => Ok(()),
+        }
+    }
+}
+
+/// In a table.
+pub(super) fn verdict(holds: Option<bool>) -> &'static str {
+    holds.map_or("", |holds| if holds { "yes" } else { "NO" })
 }
 
 impl Against {
@@ -130,6 +166,7 @@ impl SimFigures {
             what: format!("{}, {} on {}", run.policy, run.workload, run.cluster),
             value: run.jobs_per_cpu_s,
             unit: "jobs per CPU s".into(),
+            bound: Bound::default(),
         };
         self.runs.into_iter().map(figure).collect()
     }
@@ -156,6 +193,7 @@ impl PolicyFigures {
             what: format!("{}, {}/{}/{}, median", one.what, one.gpus, one.jobs, one.kinds),
             value: one.median_ms,
             unit: "CPU ms".into(),
+            bound: Bound::default(),
         };
         self.decisions.into_iter().map(figure).collect()
     }
@@ -172,7 +210,9 @@ fn ratios(of_this: &[Vec<Figure>], of_other: &[Vec<Figure>]) -> Result<Vec<Ratio
         };
         let (this, other) = (median(this.clone()), median(other));
         let (what, unit) = (figure.what.clone(), figure.unit.clone());
-        ratios.push(Ratio { what, unit, this, other, ratio: this / other });
+        let ratio = (this != 0.0 || other != 0.0).then_some(this / other);
+        let (bound, holds) = (figure.bound, figure.bound.holds(this));
+        ratios.push(Ratio { what, unit, this, other, ratio, bound, holds });
     }
     match others.keys().next() {
         None => Ok(ratios),
@@ -203,9 +243,11 @@ fn print(report: &AgainstReport, output: Output) -> Result<(), Failure> {
     let number = |value: f64| if value < 10.0 { format!("{value:.3}") } else { format!("{value:.1}") };
     let row = |one: &Ratio| {
         let values = [number(one.this), number(one.other)];
-        [vec![one.what.clone()], values.to_vec(), vec![one.unit.clone(), format!("{:.3}", one.ratio)]].concat()
+        let ratio = one.ratio.map_or(String::new(), |ratio| format!("{ratio:.3}"));
+        let rest = vec![one.unit.clone(), ratio, one.bound.to_string(), verdict(one.holds).into()];
+        [vec![one.what.clone()], values.to_vec(), rest].concat()
     };
-    let columns = ["what", "this", "other", "unit", "ratio"];
+    let columns = ["what", "this", "other", "unit", "ratio", "bound of this", "holds"];
     print_as(output, report, &report.machine, &columns, report.ratios.iter().map(row))
 }
 
@@ -214,7 +256,12 @@ mod tests {
     use super::*;
 
     fn turn(figures: &[(&str, f64)]) -> Vec<Figure> {
-        let figure = |&(what, value): &(&str, f64)| Figure { what: what.into(), value, unit: "ms".into() };
+        let figure = |&(what, value): &(&str, f64)| Figure {
+            what: what.into(),
+            value,
+            unit: "ms".into(),
+            bound: Bound::default(),
+        };
         figures.iter().map(figure).collect()
     }
 
@@ -225,7 +272,24 @@ mod tests {
         let other = [turn(&[("page", 6.0), ("start", 4.0)])];
         let found = ratios(&this, &other).expect("both have the same figures");
         let found: Vec<_> = found.iter().map(|one| (&*one.what, one.this, one.other, one.ratio)).collect();
-        assert_eq!(found, [("page", 12.0, 6.0, 2.0), ("start", 2.0, 4.0, 0.5)]);
+        assert_eq!(found, [("page", 12.0, 6.0, Some(2.0)), ("start", 2.0, 4.0, Some(0.5))]);
+    }
+
+    #[test]
+    fn the_median_of_this_binary_is_held_against_the_bound_of_its_figure() {
+        let lost = |value| Figure {
+            what: "lost".into(),
+            value,
+            unit: "tasks".into(),
+            bound: Bound { at_most: Some(1.0), ..Bound::default() },
+        };
+        let found = |this: f64, other: f64| {
+            let found = ratios(&[vec![lost(this)]], &[vec![lost(other)]]).expect("both have the same figures");
+            (found[0].ratio, found[0].bound.to_string(), found[0].holds)
+        };
+        assert_eq!(found(0.0, 0.0), (None, "< 1".into(), Some(true)), "nothing over nothing is no ratio");
+        assert_eq!(found(2.0, 4.0), (Some(0.5), "< 1".into(), Some(false)));
+        assert_eq!(Bound { at_least: Some(0.8), ..Bound::default() }.holds(f64::NAN), Some(false));
     }
 
     #[test]

@@ -14,9 +14,8 @@ use clap::Args;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
 
-use super::against::{Against, Figure, this_binary};
-use super::rounds;
-use super::{Machine, peak_memory_mib, print_as};
+use super::against::{Against, Bound, Figure, this_binary, verdict};
+use super::{Machine, peak_memory_mib, print_as, rounds, short};
 use crate::failure::Failure;
 use crate::options::Output;
 
@@ -34,6 +33,9 @@ pub(crate) struct BenchServe {
     /// Jobs that live while a round is measured
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(100..=1_000_000))]
     live: u32,
+    /// Tasks of an array of short jobs
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    tasks: u32,
     /// Where the service keeps its data meanwhile; the system's folder for temporary files if nothing is said
     #[arg(long, value_name = "DIR")]
     scratch: Option<PathBuf>,
@@ -48,7 +50,7 @@ pub(crate) struct BenchServe {
 
 /// One figure, and the bound it has to keep if there is one.
 #[derive(Debug, Serialize)]
-struct Finding {
+pub(super) struct Finding {
     what: String,
     value: f64,
     unit: &'static str,
@@ -71,6 +73,7 @@ struct ServeReport {
 const PAGE: u32 = 100;
 const PAGES: u32 = 400;
 const ROUNDS: u32 = 10;
+const EIGHT_DEVICES: &str = "[[accelerators]]\nkind = \"virtual\"\ncount = 8\n";
 /// What has not happened by then does not happen any more.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -94,7 +97,12 @@ impl BenchServe {
     fn figures_of(&self, binary: &Path) -> Result<Vec<Figure>, Failure> {
         let mut findings = Vec::new();
         self.measure_service(binary, &mut findings)?;
-        let figure = |finding: Finding| Figure { what: finding.what, value: finding.value, unit: finding.unit.into() };
+        let figure = |finding: Finding| Figure {
+            what: finding.what,
+            value: finding.value,
+            unit: finding.unit.into(),
+            bound: Bound { at_least: finding.at_least, at_most: finding.at_most },
+        };
         Ok(findings.into_iter().map(figure).collect())
     }
 
@@ -117,20 +125,23 @@ impl BenchServe {
         let folder = tempfile::Builder::new().prefix("moira-bench-").tempdir_in(&base);
         let folder = folder.with_context(|| format!("cannot make a folder in {}", base.display()))?;
         let runtime = tokio::runtime::Runtime::new().context("cannot start the clients")?;
-        let (mut service, _) = runtime.block_on(Served::start(binary, folder.path()))?;
+        runtime.block_on(short::measure(binary, folder.path(), self.tasks, findings))?;
+        let folder = folder.path().join("many");
+        let start = || runtime.block_on(Served::start(binary, &folder, EIGHT_DEVICES));
+        let (mut service, _) = start()?;
         runtime.block_on(self.drive(&service, findings))?;
         let peak = peak_memory_mib(service.process.id()).context("the service's memory is unknown")?;
         findings.push(Finding::at_most(format!("most memory, {} jobs", self.jobs), peak, "MiB", 1024.0));
 
         service.kill()?;
-        let (mut service, took) = runtime.block_on(Served::start(binary, folder.path()))?;
+        let (mut service, took) = start()?;
         findings.extend(service.started(format!("start after a kill, {} jobs in the journal", self.jobs), took)?);
         runtime.block_on(self.all_there(&service))?;
 
         let (took, peak) = runtime.block_on(service.leave())?;
         findings.push(Finding::free("leave, with a snapshot".into(), took.as_secs_f64(), "s"));
         findings.push(Finding::at_most("most memory, from that start to its end".into(), peak, "MiB", 1024.0));
-        let (mut service, took) = runtime.block_on(Served::start(binary, folder.path()))?;
+        let (mut service, took) = start()?;
         findings.extend(service.started(format!("start from a snapshot of {} jobs", self.jobs), took)?);
         runtime.block_on(self.all_there(&service))?;
         service.kill()
@@ -236,17 +247,17 @@ async fn list(client: &Client, queries: impl Iterator<Item = JobQuery>) -> Resul
 }
 
 /// The service as a process of its own; killed when it is no longer wanted.
-struct Served {
+pub(super) struct Served {
     process: Child,
     data_dir: PathBuf,
 }
 
 impl Served {
     /// Starts it, and says how long it took until it was ready.
-    async fn start(binary: &Path, folder: &Path) -> Result<(Served, Duration), Failure> {
+    pub(super) async fn start(binary: &Path, folder: &Path, settings: &str) -> Result<(Served, Duration), Failure> {
+        fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
         let config = folder.join("moira.toml");
-        let accelerators = "[[accelerators]]\nkind = \"virtual\"\ncount = 8\n";
-        fs::write(&config, accelerators).context("cannot write the configuration of the service")?;
+        fs::write(&config, settings).context("cannot write the configuration of the service")?;
         let log = folder.join("serve.log");
         let output = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
         let data_dir = folder.join("data");
@@ -289,7 +300,11 @@ impl Served {
         }
     }
 
-    fn client(&self) -> Client {
+    pub(super) fn data_dir(&self) -> &Path {
+        &self.data_dir
+    }
+
+    pub(super) fn client(&self) -> Client {
         Client::in_data_dir(&self.data_dir)
     }
 
@@ -301,12 +316,18 @@ impl Served {
 
     /// CPU time so far, all threads together.
     fn cpu_time(&self) -> Result<Duration, Failure> {
+        self.cpu_times().map(|times| times.own)
+    }
+
+    /// The same with that of all processes which it has started and which have ended, and of those that they have.
+    pub(super) fn cpu_time_of_all(&self) -> Result<Duration, Failure> {
+        self.cpu_times().map(|times| times.own + times.of_ended_children)
+    }
+
+    fn cpu_times(&self) -> Result<CpuTimes, Failure> {
         let path = format!("/proc/{}/stat", self.process.id());
         let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
-        ticks_in(&text)
-            .map(|ticks| Duration::from_millis(ticks * 10))
-            .with_context(|| format!("cannot make sense of {path}"))
-            .map_err(Failure::from)
+        CpuTimes::in_stat(&text).with_context(|| format!("cannot make sense of {path}")).map_err(Failure::from)
     }
 
     /// Tells it to leave; how long that took, and the most memory it had at once, as far as could be seen.
@@ -324,7 +345,7 @@ impl Served {
         Ok((began.elapsed(), peak))
     }
 
-    fn kill(&mut self) -> Result<(), Failure> {
+    pub(super) fn kill(&mut self) -> Result<(), Failure> {
         let killed = self.process.kill().and_then(|()| self.process.wait());
         killed.map(drop).context("cannot kill the service").map_err(Failure::from)
     }
@@ -337,28 +358,43 @@ impl Drop for Served {
     }
 }
 
-/// User and system time in hundredths of a second, as the kernel writes them behind the name, which may hold anything.
-fn ticks_in(stat: &str) -> Option<u64> {
-    let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
-    Some(fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?)
+/// What the kernel says of a process.
+#[derive(Debug, PartialEq)]
+struct CpuTimes {
+    own: Duration,
+    of_ended_children: Duration,
+}
+
+impl CpuTimes {
+    /// User and system time in hundredths of a second, as the kernel writes them behind the name, which may hold anything.
+    fn in_stat(stat: &str) -> Option<CpuTimes> {
+        let fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
+        let times: Vec<u64> = fields.take(4).map(|field| field.parse().ok()).collect::<Option<_>>()?;
+        let [user, system, user_of_children, system_of_children] = times[..] else { return None };
+        let hundredths = |count: u64| Duration::from_millis(count * 10);
+        let of_ended_children = hundredths(user_of_children + system_of_children);
+        Some(CpuTimes { own: hundredths(user + system), of_ended_children })
+    }
 }
 
 impl Finding {
-    fn free(what: String, value: f64, unit: &'static str) -> Finding {
+    pub(super) fn free(what: String, value: f64, unit: &'static str) -> Finding {
         Finding { what, value, unit, at_least: None, at_most: None, holds: None }
     }
 
-    fn at_most(what: String, value: f64, unit: &'static str, bound: f64) -> Finding {
-        Finding { at_most: Some(bound), holds: Some(value < bound), ..Finding::free(what, value, unit) }
+    pub(super) fn at_most(what: String, value: f64, unit: &'static str, bound: f64) -> Finding {
+        let holds = Bound { at_most: Some(bound), ..Bound::default() }.holds(value);
+        Finding { at_most: Some(bound), holds, ..Finding::free(what, value, unit) }
     }
 
-    fn at_least(what: String, value: f64, unit: &'static str, bound: f64) -> Finding {
-        Finding { at_least: Some(bound), holds: Some(value >= bound), ..Finding::free(what, value, unit) }
+    pub(super) fn at_least(what: String, value: f64, unit: &'static str, bound: f64) -> Finding {
+        let holds = Bound { at_least: Some(bound), ..Bound::default() }.holds(value);
+        Finding { at_least: Some(bound), holds, ..Finding::free(what, value, unit) }
     }
 }
 
 /// In milliseconds, of times in ascending order.
-fn percentile(times: &[Duration], share: f64) -> f64 {
+pub(super) fn percentile(times: &[Duration], share: f64) -> f64 {
     let place = (share * times.len() as f64).ceil() as usize;
     times.get(place.saturating_sub(1)).map_or(f64::NAN, |time| time.as_secs_f64() * 1000.0)
 }
@@ -370,10 +406,11 @@ fn load() -> Option<f64> {
 
 fn print(report: &ServeReport, output: Output) -> Result<(), Failure> {
     let row = |finding: &Finding| {
-        let least = finding.at_least.map(|bound| format!(">= {bound}"));
-        let bound = least.or(finding.at_most.map(|bound| format!("< {bound}"))).unwrap_or_default();
-        let holds = finding.holds.map_or("", |holds| if holds { "yes" } else { "NO" });
-        vec![finding.what.clone(), format!("{:.1}", finding.value), finding.unit.into(), bound, holds.into()]
+        let bound = Bound { at_least: finding.at_least, at_most: finding.at_most }.to_string();
+        let holds = verdict(finding.holds);
+        let value =
+            if finding.value < 10.0 { format!("{:.2}", finding.value) } else { format!("{:.1}", finding.value) };
+        vec![finding.what.clone(), value, finding.unit.into(), bound, holds.into()]
     };
     let columns = ["what", "measured", "unit", "bound", "holds"];
     print_as(output, report, &report.machine, &columns, report.findings.iter().map(row))
@@ -393,9 +430,11 @@ mod tests {
 
     #[test]
     fn cpu_time_is_found_behind_a_name_with_spaces_and_brackets() {
-        let stat = "7 (a) b (c) S 1 7 7 0 -1 4194560 100 0 0 0 12 30 0 0 20 0 1 0 100 1 1";
-        assert_eq!(ticks_in(stat), Some(42));
-        assert_eq!(ticks_in("7 (a"), None);
+        let stat = "7 (a) b (c) S 1 7 7 0 -1 4194560 100 0 0 0 12 30 4 1 20 0 1 0 100 1 1";
+        let times = CpuTimes { own: Duration::from_millis(420), of_ended_children: Duration::from_millis(50) };
+        assert_eq!(CpuTimes::in_stat(stat), Some(times));
+        assert_eq!(CpuTimes::in_stat("7 (a"), None);
+        assert_eq!(CpuTimes::in_stat("7 (a) S 1"), None);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use api::{Explanation, JobId, OptionView};
 use clap::Args;
 
+use super::failure;
 use crate::command::service::{self, Shape, number, of_service, or_dash};
 use crate::failure::Failure;
 use crate::render;
@@ -17,12 +18,21 @@ pub(crate) struct Explain {
 
 impl Explain {
     pub(crate) fn run(self) -> Result<(), Failure> {
-        let explanation = service::ask(async |client| client.explain(self.id).await.map_err(of_service))?;
-        match self.output {
-            Shape::Json => service::json(&explanation),
-            Shape::Name => render::line(explanation.reason.as_deref().unwrap_or(explanation.state.as_str())),
-            Shape::Table => print(&explanation),
-        }
+        service::ask(async |client| {
+            let explanation = client.explain(self.id).await.map_err(of_service)?;
+            match self.output {
+                Shape::Json => service::json(&explanation),
+                Shape::Name => render::line(explanation.reason.as_deref().unwrap_or(explanation.state.as_str())),
+                Shape::Table => {
+                    print(&explanation)?;
+                    // It is explained, whether or not it can be said what the worker wrote that failed.
+                    if let Ok(job) = client.job(self.id).await {
+                        failure::tell_end_of_log(client, &job).await;
+                    }
+                    Ok(())
+                }
+            }
+        })
     }
 }
 

@@ -26,6 +26,21 @@ pub(crate) fn tell_briefly(job: &JobView) {
     }
 }
 
+/// The same beside what a worker wrote: what the one that failed wrote last is shown if that is another.
+pub(crate) async fn tell_beside(client: &Client, job: &JobView, seen: u32) {
+    if job.failure.as_ref().is_some_and(|failure| failure.worker.is_some_and(|failed| failed != seen)) {
+        tell_end_of_log(client, job).await;
+    }
+    tell_briefly(job);
+}
+
+/// What the worker that failed wrote last.
+pub(crate) async fn tell_end_of_log(client: &Client, job: &JobView) {
+    if let Some(failure) = &job.failure {
+        tell_last_lines(client, job, failure, None).await;
+    }
+}
+
 /// What is said below a line that says how the job ended.
 pub(crate) async fn tell_details(client: &Client, job: &JobView) {
     if let Some(failure) = &job.failure {

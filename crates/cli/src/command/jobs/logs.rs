@@ -1,5 +1,6 @@
 //! `moira logs`: what a job's workers wrote; and how a log is followed, which `moira run` does too.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use api::{Client, Error, JobId, JobView, LogQuery};
@@ -57,6 +58,8 @@ const ABSENCE: Duration = Duration::from_secs(60);
 /// Between two tries to reach the service.
 const BREATH: Duration = Duration::from_millis(500);
 
+const LOST: &str = "lost the service: its jobs run on, waiting for it to come back";
+
 impl Logs {
     pub(crate) fn run(self) -> Result<(), Failure> {
         service::ask(async |client| {
@@ -65,26 +68,38 @@ impl Logs {
                 let found = self.patiently(async || named.numbers(client, Which::Newest).await).await;
                 ids.extend(found.map_err(of_service)?);
             }
-            if self.part.all {
-                for id in ids {
-                    if show_array(client, id, self.part.worker, self.part.follow).await? == Reader::Gone {
-                        break;
-                    }
-                }
-                return Ok(());
-            }
-            let reader = match (&ids[..], self.all_workers) {
-                ([id], false) => self.part.show(client, *id, self.part.worker, LogOutput::new()).await?,
-                (ids, _) => self.show_all(client, ids).await?,
+            let shown = match (&ids[..], self.all_workers) {
+                (ids, _) if self.part.all => self.show_arrays(client, ids).await,
+                ([id], false) => self.part.show(client, *id, self.part.worker, LogOutput::new()).await,
+                (ids, _) => self.show_all(client, ids).await,
             };
-            if reader == Reader::Listens && self.part.attempt.is_none() {
-                for id in ids {
-                    // The log has been shown, whether or not it can be said how the job ended.
-                    client.job(id).await.iter().for_each(failure::tell_briefly);
-                }
+            match &shown {
+                Ok(Reader::Listens) if self.part.attempt.is_none() => self.tell_failures(client, &ids).await,
+                Ok(_) => {}
+                Err(_) => tell_failed_tasks(client, &ids).await,
             }
-            Ok(())
+            shown.map(|_| ())
         })
+    }
+
+    /// The logs have been shown, whether or not it can be said how the jobs ended.
+    async fn tell_failures(&self, client: &Client, ids: &[JobId]) {
+        for &id in ids {
+            match client.job(id).await {
+                Ok(job) if self.all_workers => failure::tell_briefly(&job),
+                Ok(job) => failure::tell_beside(client, &job, self.part.worker).await,
+                Err(_) => {}
+            }
+        }
+    }
+
+    async fn show_arrays(&self, client: &Client, ids: &[JobId]) -> Result<Reader, Failure> {
+        for &id in ids {
+            if show_array(client, id, self.part.worker, self.part.follow).await? == Reader::Gone {
+                return Ok(Reader::Gone);
+            }
+        }
+        Ok(Reader::Listens)
     }
 
     /// Several logs: as they come if they are followed, else one after the other.
@@ -142,6 +157,17 @@ impl Logs {
     }
 }
 
+/// An array as a whole has no log of its own, but one of its tasks may be why somebody asks.
+async fn tell_failed_tasks(client: &Client, ids: &[JobId]) {
+    for &id in ids {
+        if let Ok(job) = client.job(id).await
+            && job.array.is_some()
+        {
+            failure::tell_all(client, &job, None).await;
+        }
+    }
+}
+
 async fn has_log(client: &Client, id: JobId, worker: u32) -> bool {
     let query = LogQuery { worker: Some(worker), tail: Some(1), ..LogQuery::default() };
     match client.logs(id, &query).await {
@@ -171,18 +197,82 @@ impl Part {
     }
 }
 
-/// Shows what all tasks of an array write; with `follow`, until all of them have ended. A service that goes away cannot be
-/// asked for the rest: in which order the lines of tasks come is not recorded.
+/// Shows what all tasks of an array write; with `follow`, until all of them have ended, also if the service is restarted
+/// meanwhile.
 pub(crate) async fn show_array(client: &Client, id: JobId, worker: u32, follow: bool) -> Result<Reader, Failure> {
     let query = LogQuery { worker: Some(worker), follow, all: true, ..LogQuery::default() };
-    let mut logs = client.logs(id, &query).await.map_err(of_service)?;
-    let mut output = LogOutput::new();
-    while let Some(piece) = logs.next().await.map_err(of_service)? {
-        if !output.pass_on(&piece)? {
-            return Ok(Reader::Gone);
+    let (mut output, mut tasks) = (LogOutput::new(), TaskLines::default());
+    loop {
+        let mut logs = opened(client, id, &query).await?;
+        tasks.begin_again();
+        loop {
+            match logs.next().await {
+                Ok(None) => return Ok(Reader::Listens),
+                Ok(Some(piece)) => {
+                    if !output.pass_on(&tasks.new_of(&piece))? {
+                        return Ok(Reader::Gone);
+                    }
+                }
+                Err(Error::Cut { .. }) if follow => {
+                    tell(LOST);
+                    tokio::time::sleep(BREATH).await;
+                    break;
+                }
+                Err(error) => return Err(of_service(error)),
+            }
         }
     }
-    Ok(Reader::Listens)
+}
+
+/// Which lines of an array have been shown. In which order those of different tasks come is not recorded: a service that
+/// is asked again gives all of them once more, those of each task in their order.
+#[derive(Debug, Default)]
+struct TaskLines {
+    /// Of each task, by what its lines begin with, how many bytes have been shown or dropped.
+    shown: BTreeMap<Vec<u8>, u64>,
+    /// The same of the present answer.
+    heard: BTreeMap<Vec<u8>, u64>,
+    /// A line whose end has not come yet.
+    begun: Vec<u8>,
+}
+
+impl TaskLines {
+    fn begin_again(&mut self) {
+        self.heard.clear();
+        self.begun.clear();
+    }
+
+    /// The whole lines that have not been shown yet.
+    fn new_of(&mut self, piece: &[u8]) -> Vec<u8> {
+        let mut new = Vec::new();
+        for part in piece.split_inclusive(|&byte| byte == b'\n') {
+            self.begun.extend_from_slice(part);
+            if part.ends_with(b"\n") {
+                let line = std::mem::take(&mut self.begun);
+                if self.is_new(&line) {
+                    new.extend(line);
+                }
+            }
+        }
+        new
+    }
+
+    fn is_new(&mut self, line: &[u8]) -> bool {
+        let end = line.windows(2).position(|pair| pair == b"] ").map_or(0, |place| place + 2);
+        let (task, text) = line.split_at(end);
+        let heard = self.heard.entry(task.to_vec()).or_default();
+        *heard += dropped(text).unwrap_or(text.len() as u64);
+        let shown = self.shown.entry(task.to_vec()).or_default();
+        let is_new = *heard > *shown;
+        *shown = (*shown).max(*heard);
+        is_new
+    }
+}
+
+/// Of how many bytes a line says that they are not kept any more.
+fn dropped(line: &[u8]) -> Option<u64> {
+    let said = std::str::from_utf8(line).ok()?.strip_prefix("[moira: ")?;
+    said.strip_suffix(" bytes of older output were dropped]\n")?.parse().ok()
 }
 
 /// A log as it is shown: from attempt to attempt, each byte that is kept once, also if the service is restarted meanwhile.
@@ -197,6 +287,8 @@ pub(crate) struct Following<'a> {
     /// At first, only so many bytes from the end.
     tail: Option<u64>,
     output: LogOutput,
+    /// Whether somebody types to what is shown.
+    is_terminal: bool,
 }
 
 /// Whether anybody still reads what is shown.
@@ -218,7 +310,13 @@ enum Passed {
 impl<'a> Following<'a> {
     /// From the beginning of the first attempt on.
     pub(crate) fn new(client: &'a Client, id: JobId, worker: u32) -> Following<'a> {
-        Following { client, id, worker, attempt: 1, offset: 0, tail: None, output: LogOutput::new() }
+        let output = LogOutput::new();
+        Following { client, id, worker, attempt: 1, offset: 0, tail: None, output, is_terminal: false }
+    }
+
+    /// The log of a terminal, shown as it is.
+    pub(crate) fn of_terminal(client: &'a Client, id: JobId) -> Following<'a> {
+        Following { output: LogOutput::raw(), is_terminal: true, ..Following::new(client, id, 0) }
     }
 
     pub(crate) async fn until_job_ends(&mut self) -> Result<Reader, Failure> {
@@ -228,6 +326,9 @@ impl<'a> Following<'a> {
                 return Ok(reader);
             }
             (self.attempt, self.offset) = (self.attempt + 1, 0);
+            if self.is_terminal {
+                tell("[moira: the job was stopped, and starts again from the beginning]");
+            }
         }
     }
 
@@ -253,7 +354,8 @@ impl<'a> Following<'a> {
     async fn show(&mut self, attempt: Option<u32>, follow: bool) -> Result<Reader, Failure> {
         loop {
             let (worker, offset, tail) = (Some(self.worker), Some(self.offset), self.tail.take());
-            let logs = self.open(&LogQuery { worker, attempt, offset, tail, follow, all: false }).await?;
+            let query = LogQuery { worker, attempt, offset, tail, follow, all: false };
+            let logs = opened(self.client, self.id, &query).await?;
             if logs.cut > 0 {
                 tell(&format!("[moira: {} bytes of older output were dropped]", logs.cut));
             }
@@ -261,7 +363,7 @@ impl<'a> Following<'a> {
             match self.pass_on(logs).await? {
                 Passed::All => return Ok(Reader::Listens),
                 Passed::ToNobody => return Ok(Reader::Gone),
-                Passed::Cut(_) if follow => tell("lost the service: its jobs run on, waiting for it to come back"),
+                Passed::Cut(_) if follow => tell(LOST),
                 Passed::Cut(error) if Some(self.offset) == offset => return Err(of_service(error)),
                 Passed::Cut(_) => {}
             }
@@ -283,17 +385,18 @@ impl<'a> Following<'a> {
             }
         }
     }
+}
 
-    async fn open(&self, query: &LogQuery) -> Result<api::Logs, Failure> {
-        let since = Instant::now();
-        loop {
-            match self.client.logs(self.id, query).await {
-                Ok(logs) => return Ok(logs),
-                Err(error) if query.follow && is_absence(&error) && since.elapsed() < ABSENCE => {
-                    tokio::time::sleep(BREATH).await;
-                }
-                Err(error) => return Err(of_service(error)),
+/// A log; who follows one waits for a service that is just being restarted.
+async fn opened(client: &Client, id: JobId, query: &LogQuery) -> Result<api::Logs, Failure> {
+    let since = Instant::now();
+    loop {
+        match client.logs(id, query).await {
+            Ok(logs) => return Ok(logs),
+            Err(error) if query.follow && is_absence(&error) && since.elapsed() < ABSENCE => {
+                tokio::time::sleep(BREATH).await;
             }
+            Err(error) => return Err(of_service(error)),
         }
     }
 }
@@ -301,4 +404,32 @@ impl<'a> Following<'a> {
 /// The service has just answered, so it was there.
 fn seen() -> Option<Instant> {
     Some(Instant::now())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_tasks_that_are_said_again_are_shown_once() {
+        let mut tasks = TaskLines::default();
+        let mut new = |piece: &str| String::from_utf8(tasks.new_of(piece.as_bytes())).unwrap();
+        assert_eq!(new("[1] a\n[2] a\n[1] b\n[2] un"), "[1] a\n[2] a\n[1] b\n");
+        tasks.begin_again();
+        let mut new = |piece: &str| String::from_utf8(tasks.new_of(piece.as_bytes())).unwrap();
+        assert_eq!(new("[2] a\n[2] until\n[2] a\n[1] a\n[1] "), "[2] until\n[2] a\n");
+        assert_eq!(new("b\n[1] b\n"), "[1] b\n");
+    }
+
+    #[test]
+    fn of_what_is_not_kept_any_more_only_that_counts_which_was_not_shown() {
+        let mut tasks = TaskLines::default();
+        tasks.new_of(b"[1] one\n[1] two\n");
+        tasks.begin_again();
+        let dropped = |bytes| format!("[1] [moira: {bytes} bytes of older output were dropped]\n");
+        assert_eq!(tasks.new_of(format!("{}[1] two\n[1] three\n", dropped(4)).as_bytes()), b"[1] three\n");
+        tasks.begin_again();
+        let again = format!("{}[1] five\n", dropped(20));
+        assert_eq!(String::from_utf8(tasks.new_of(again.as_bytes())).unwrap(), again);
+    }
 }

@@ -38,9 +38,8 @@ const ABSENCE: Duration = Duration::from_secs(60);
 impl Wait {
     pub(crate) fn run(self) -> Result<(), Failure> {
         let until = self.timeout.map(|timeout| Instant::now() + Duration::from_secs_f64(timeout.as_secs_f64()));
-        let mut codes = Vec::new();
-        service::ask(async |client| {
-            let mut ids = Vec::new();
+        let (codes, unprinted) = service::ask(async |client| {
+            let (mut codes, mut unprinted, mut ids) = (Vec::new(), None, Vec::new());
             for named in &self.jobs {
                 match named.numbers(client, Which::LiveOrLast).await {
                     Ok(found) => ids.extend(found),
@@ -55,7 +54,8 @@ impl Wait {
                 let left = until.map(|until| until.saturating_duration_since(Instant::now()));
                 match ended(client, id, left, None).await {
                     Ok(job) => {
-                        self.print(&job)?;
+                        // That nobody reads what is printed changes nothing of what is waited for.
+                        unprinted = self.print(&job).err().or(unprinted);
                         if self.output == Shape::Table {
                             failure::tell_details(client, &job).await;
                         }
@@ -68,12 +68,9 @@ impl Wait {
                     Err(error) => return Err(of_service(error)),
                 }
             }
-            Ok(())
+            Ok((codes, unprinted))
         })?;
-        match codes.into_iter().find(|&code| code != 0) {
-            None => Ok(()),
-            Some(code) => Err(Failure::silent(code)),
-        }
+        Failure::in_the_end(codes.into_iter().find(|&code| code != 0).unwrap_or(0), unprinted)
     }
 
     fn print(&self, job: &JobView) -> Result<(), Failure> {

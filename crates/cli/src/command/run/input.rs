@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use api::{Client, Error, JobId};
+use api::{Client, Error, InputReply, JobId};
 use rustix::fs::{FileType, fstat, major, minor};
 use rustix::process::getpgrp;
 use rustix::termios::{isatty, tcgetpgrp};
@@ -23,7 +23,7 @@ const ABSENCE: Duration = Duration::from_secs(60);
 const TRY_AGAIN: Duration = Duration::from_millis(300);
 
 /// Whether there is anything to read: from `/dev/null` there is not, and then a job costs nothing more.
-pub(super) fn is_there() -> bool {
+pub(crate) fn is_there() -> bool {
     let Ok(stat) = fstat(io::stdin()) else { return false };
     let is_device = FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice;
     // The number of /dev/null, on every Linux.
@@ -31,7 +31,7 @@ pub(super) fn is_there() -> bool {
 }
 
 /// Reads standard input on a thread of its own; the pieces end where the input does.
-pub(super) fn read() -> Result<mpsc::Receiver<Vec<u8>>, Failure> {
+pub(crate) fn read() -> Result<mpsc::Receiver<Vec<u8>>, Failure> {
     let (sender, receiver) = mpsc::channel(AHEAD);
     let read = move || {
         loop {
@@ -65,22 +65,22 @@ fn is_in_background() -> bool {
 
 /// What is read, on its way to the job.
 #[derive(Debug)]
-pub(super) struct Feed<'a> {
+pub(crate) struct Feed<'a> {
     client: &'a Client,
-    id: JobId,
+    target: Target,
     pieces: mpsc::Receiver<Vec<u8>>,
     offset: u64,
 }
 
 impl<'a> Feed<'a> {
-    pub(super) fn new(client: &'a Client, id: JobId, pieces: mpsc::Receiver<Vec<u8>>) -> Feed<'a> {
-        Feed { client, id, pieces, offset: 0 }
+    pub(crate) fn new(client: &'a Client, target: Target, pieces: mpsc::Receiver<Vec<u8>>) -> Feed<'a> {
+        Feed { client, target, pieces, offset: 0 }
     }
 
     /// Sends what is read to the job, until there is no more or the job has ended.
-    pub(super) async fn send(&mut self) -> Result<(), Failure> {
+    pub(crate) async fn send(&mut self) -> Result<(), Failure> {
         while let Some(piece) = self.pieces.recv().await {
-            match send_piece(self.client, self.id, self.offset, &piece, false).await? {
+            match send_piece(self.client, &self.target, self.offset, &piece, false).await? {
                 Sent::All(length) => self.offset = length,
                 Sent::ToNobody => return Ok(()),
             }
@@ -89,8 +89,26 @@ impl<'a> Feed<'a> {
     }
 
     /// Ends the input here: nobody is there to send more.
-    pub(super) async fn finish(&mut self) -> Result<(), Failure> {
-        send_piece(self.client, self.id, self.offset, &[], true).await.map(drop)
+    pub(crate) async fn finish(&mut self) -> Result<(), Failure> {
+        send_piece(self.client, &self.target, self.offset, &[], true).await.map(drop)
+    }
+}
+
+/// Who reads it.
+#[derive(Debug)]
+pub(crate) enum Target {
+    Job(JobId),
+    /// A shell beside a job, by its name.
+    Shell(JobId, String),
+}
+
+impl Target {
+    async fn take(&self, client: &Client, offset: u64, piece: &[u8], end: bool) -> Result<InputReply, Error> {
+        match self {
+            Target::Job(id) => client.send_input(*id, offset, piece, end).await,
+            // Its end is that its user leaves.
+            Target::Shell(id, shell) => client.type_in_shell(*id, shell, offset, piece).await,
+        }
     }
 }
 
@@ -101,10 +119,10 @@ enum Sent {
     ToNobody,
 }
 
-async fn send_piece(client: &Client, id: JobId, offset: u64, piece: &[u8], end: bool) -> Result<Sent, Failure> {
+async fn send_piece(client: &Client, target: &Target, offset: u64, piece: &[u8], end: bool) -> Result<Sent, Failure> {
     let begun = Instant::now();
     loop {
-        let error = match client.send_input(id, offset, piece, end).await {
+        let error = match target.take(client, offset, piece, end).await {
             Ok(reply) => return Ok(Sent::All(reply.length)),
             Err(error) => error,
         };

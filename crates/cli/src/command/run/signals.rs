@@ -7,7 +7,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::failure::Failure;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ask {
+pub(crate) enum Ask {
     /// Ctrl-C.
     Interrupt,
     Terminate,
@@ -16,7 +16,7 @@ pub(super) enum Ask {
 }
 
 #[derive(Debug)]
-pub(super) struct Signals {
+pub(crate) struct Signals {
     interrupt: Option<Signal>,
     terminate: Option<Signal>,
     hangup: Option<Signal>,
@@ -24,7 +24,7 @@ pub(super) struct Signals {
 
 impl Ask {
     /// As a shell says that a command ended by this signal.
-    pub(super) fn exit_code(self) -> u8 {
+    pub(crate) fn exit_code(self) -> u8 {
         128 + self.number()
     }
 
@@ -38,7 +38,7 @@ impl Ask {
 }
 
 impl Signals {
-    pub(super) fn listen() -> Result<Signals, Failure> {
+    pub(crate) fn listen() -> Result<Signals, Failure> {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         let listen = |ask: Ask, kind: SignalKind| {
             let heard = !is_ignored(&status, ask.number());
@@ -51,7 +51,7 @@ impl Signals {
         })
     }
 
-    pub(super) async fn next(&mut self) -> Ask {
+    pub(crate) async fn next(&mut self) -> Ask {
         tokio::select! {
             () = heard(&mut self.interrupt) => Ask::Interrupt,
             () = heard(&mut self.terminate) => Ask::Terminate,
