@@ -30,7 +30,8 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 def _binary() -> Optional[Path]:
     said = os.environ.get("MOIRA_BIN")
-    path = Path(said) if said else PYTHON_FOLDER.parent / "target" / "debug" / "moira"
+    built = PYTHON_FOLDER.parent / os.environ.get("CARGO_TARGET_DIR", "target")
+    path = Path(said) if said else built / "debug" / "moira"
     return path if path.is_file() else None
 
 

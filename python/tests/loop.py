@@ -2,12 +2,13 @@
 
 Arguments come by the environment: TEST_EPOCHS, TEST_OPTIMIZER, TEST_EXAMPLES, TEST_BATCH, TEST_LOADERS, TEST_PRECISION,
 TEST_CLIP (the largest norm of a gradient), TEST_NOISE (of the gradient of one example, added to its own),
-TEST_CHECKPOINT_SECONDS, TEST_SLOW_SAVE (seconds a state takes to be written at least), TEST_TERM (`boundary`, `step` or
-`last`: a signal to the first worker between the first two epochs, in the middle of the tenth step, or in the middle of
-the last step of the first epoch), TEST_INFINITE (so many steps into the training a loss is infinite, once),
-TEST_FUSED (whether the optimiser is), TEST_MEASURE (that no noise is measured), TEST_BYPASS (whether a method of the
-model is called instead of the model). A batch takes at least as many seconds as the file `pace` says, if there is one:
-so many, and so many more for each of its examples.
+TEST_CHECKPOINT_SECONDS (or `auto`, which is the default of the SDK), TEST_SLOW_SAVE (seconds a state takes to be
+written at least), TEST_TERM (`boundary`, `step` or `last`: a signal to the first worker between the first two epochs,
+in the middle of the tenth step, or in the middle of the last step of the first epoch), TEST_INFINITE (so many steps
+into the training a loss is infinite, once), TEST_FUSED (whether the optimiser is), TEST_MEASURE (that no noise is
+measured), TEST_EVALUATION (`25 0.4`: the first worker evaluates after every 25 steps, for 0.4 seconds), TEST_BYPASS
+(whether a method of the model is called instead of the model). A batch takes at least as many seconds as the file
+`pace` says, if there is one: so many, and so many more for each of its examples.
 """
 
 from __future__ import annotations
@@ -71,10 +72,18 @@ def send_term(when: str) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
+def evaluate() -> None:
+    """As loops do now and then after a step, on one worker only."""
+    each, seconds = os.environ.get("TEST_EVALUATION", "0 0").split()
+    if int(each) > 0 and training.rank == 0 and int(training.progress) % int(each) == int(each) - 1:
+        time.sleep(float(seconds))
+
+
 training = moira.init(seed=3)
 examples = Numbered(int(os.environ.get("TEST_EXAMPLES", "1000")))
 net: Any = network(seed=5)
 optimizer: Any = optimizer_of(net, os.environ.get("TEST_OPTIMIZER", "SGD"), fused="TEST_FUSED" in os.environ)
+checkpoint_seconds = os.environ.get("TEST_CHECKPOINT_SECONDS", "1000")
 infinite_at = int(os.environ.get("TEST_INFINITE", "-1"))
 scaler = torch.amp.GradScaler("cpu", init_scale=1024.0) if os.environ.get("TEST_PRECISION") == "scaled" else None
 data: Any = torch.utils.data.DataLoader(
@@ -89,7 +98,7 @@ net, optimizer, data = moira.wrap(
     data,
     scaler=scaler,
     measure_noise=False if "TEST_MEASURE" in os.environ else None,
-    checkpoint_every=float(os.environ.get("TEST_CHECKPOINT_SECONDS", "1000")),
+    checkpoint_every="auto" if checkpoint_seconds == "auto" else float(checkpoint_seconds),
 )
 schedule = schedule_of(optimizer)
 moira.register(schedule=schedule)
@@ -136,6 +145,7 @@ for epoch in moira.epochs(int(os.environ.get("TEST_EPOCHS", "3"))):
             scaler.step(optimizer)
             scaler.update()
         moira.report(loss=loss)
+        evaluate()
         with open(directory / "examples.jsonl", "a") as file:
             file.write(json.dumps({"epoch": epoch, "numbers": numbers.tolist()}) + "\n")
     schedule.step()

@@ -19,6 +19,7 @@ from typing import Any, Callable, Iterator
 import pytest
 from conftest import PATIENCE, PYTHON_FOLDER, Service
 
+from moira import _credentials as credentials
 from moira import _operations as operations
 from moira._http import Address, Parser
 from moira._request import encode, job_request
@@ -80,6 +81,29 @@ def test_a_job_has_what_an_activated_environment_needs_and_what_export_says() ->
     for wrong, why in refusals.items():
         with pytest.raises(ValueError, match=why):
             job_request("true", {"export": wrong}, shell)
+
+
+def test_every_variable_is_passed_on_by_itself_or_not() -> None:
+    by_default = "PATH VIRTUAL_ENV CONDA_PREFIX CONDA_DEFAULT_ENV LD_LIBRARY_PATH PYTHONPATH LANG LC_ALL LC_CTYPE TZ"
+    if_asked = "HOME USER PYTHONHOME LD_PRELOAD LANGUAGE HF_HOME OMP_NUM_THREADS RANKS"
+    never = (
+        "MOIRA_SERVER MOIRA_JOB_NAME PET_NNODES PET_MASTER_ADDR TORCHELASTIC_RUN_ID TORCHELASTIC_RESTART_COUNT"
+        " MASTER_ADDR MASTER_PORT RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE ROLE_NAME"
+        " ROLE_RANK ROLE_WORLD_SIZE CUDA_VISIBLE_DEVICES"
+    )
+
+    def is_passed_on(name: str, **options: object) -> bool:
+        return name in job_request("true", options, {name: "v"}).get("env", {})
+
+    for name in by_default.split():
+        assert (is_passed_on(name), is_passed_on(name, export="ALL")) == (True, True), name
+    for name in if_asked.split():
+        assert (is_passed_on(name), is_passed_on(name, export="ALL")) == (False, True), name
+        assert is_passed_on(name, export=name), name
+    for name in never.split():
+        assert (is_passed_on(name), is_passed_on(name, export="ALL")) == (False, False), name
+        with pytest.raises(ValueError, match="is set for each worker"):
+            job_request("true", {"export": name}, {name: "v"})
 
 
 def test_a_job_has_the_umask_of_its_caller() -> None:
@@ -344,6 +368,47 @@ def test_a_port_is_as_good_as_a_socket_with_a_token(
     token.chmod(0o600)
     with pytest.raises(MoiraError, match="it is not this machine"):
         Client("http://example.org:80").jobs()
+
+
+@pytest.mark.parametrize("place", ["127.0.0.1", "0.0.0.0", "::ffff:127.0.0.1", "::ffff:0.0.0.0", "::"])
+def test_whoever_takes_connections_to_a_port_is_found_whatever_the_address_is_bound_as(place: str) -> None:
+    with socket.socket(socket.AF_INET6 if ":" in place else socket.AF_INET) as thief:
+        if ":" in place:
+            thief.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        thief.bind((place, 0))
+        thief.listen()
+        port = thief.getsockname()[1]
+        socket.create_connection(("127.0.0.1", port)).close()
+        assert credentials._listeners(["127.0.0.1"], port) == [os.geteuid()]
+
+
+def test_a_token_goes_over_no_connection_of_which_nobody_knows_who_accepted_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("moira_0123")
+    token.chmod(0o600)
+    monkeypatch.setenv("MOIRA_TOKEN_FILE", str(token))
+    monkeypatch.setattr(credentials, "_listeners", lambda addresses, port: [])
+
+    with socket.create_server(("127.0.0.1", 0)) as thief:
+        server = f"http://127.0.0.1:{thief.getsockname()[1]}"
+        asks: list[Callable[[], object]] = [Client(server).jobs, lambda: asyncio.run(AsyncClient(server).jobs())]
+        for ask in asks:
+            with pytest.raises(MoiraError, match="whose process listens"):
+                ask()
+            with thief.accept()[0] as connection:
+                assert connection.recv(100) == b""
+
+
+def test_a_token_is_not_sent_where_the_kernels_tables_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreadable(path: Path) -> str:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "read_text", unreadable)
+    monkeypatch.setenv("MOIRA_TOKEN_FILE", "/nowhere")
+    with pytest.raises(MoiraError, match="cannot see whose process listens there"):
+        Address.parse("http://127.0.0.1:1").bearer()
 
 
 def test_a_job_reports_over_the_port_by_the_token_of_its_run(service: Service) -> None:

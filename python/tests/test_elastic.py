@@ -200,6 +200,48 @@ def test_a_service_that_is_away_and_a_worker_that_is_killed_cost_no_more_than_th
         assert len(records.records()) - len(by_number) < 15, "what was done since the last save is done again"
 
 
+def test_a_job_that_is_killed_within_half_a_minute_goes_on_from_a_state_it_saved_by_itself(tmp_path: Path) -> None:
+    """With everything as it is if nothing is said."""
+    for service in serving("", TWO_DEVICES):
+        records = Run(tmp_path / "run", LOOP).pace(0.2)
+        environ = {"TEST_CHECKPOINT_SECONDS": "auto", "TEST_EPOCHS": "1000"}
+        job = submit_loop(service, records.directory, workers=2, env=environ, retries=1)
+        records.await_records(1)
+        await_a_state(service, job, at_most=30.0)
+        made = len(records.records())
+        for rank in (0, 1):
+            os.kill(worker_of(job.id, rank), signal.SIGKILL)
+        service.until_job(job, lambda view: view.attempts == 2 and view.state == "running", "it is tried again")
+        records.await_records(made + 10)
+        goes_on = min(step["number"] for step in records.records()[made:])
+        assert goes_on > made / 2, f"it had made {made} steps and begins anew with step {goes_on}"
+        job.cancel()
+        job.wait(PATIENCE)
+
+
+@pytest.mark.alone
+def test_a_lone_job_that_evaluates_now_and_then_resizes_at_most_twice(tmp_path: Path) -> None:
+    """On two devices, of which the second is hardly worth it, with everything as it is if nothing is said.
+    An evaluation takes as long as seven steps. A step takes so long that what it computes ends before, also where other
+    programs run: that a training has become slower is a reason to resize it."""
+    for service in serving("", TWO_DEVICES):
+        records = Run(tmp_path / "run", LOOP).pace(0.1, each=0.0004)
+        environ = {"TEST_EVALUATION": "25 0.8", "TEST_EPOCHS": "1000"}
+        job = submit_loop(service, records.directory, env=environ, checkpoint={})
+        records.await_records(400)
+        shown = json.loads(service.moira("show", job.id, "-o", "json"))
+        assert shown["resizes"] + shown["attempts"] - 1 <= 2, service.moira("explain", job.id)
+        job.cancel()
+        job.wait(PATIENCE)
+
+
+def await_a_state(service: Service, job: JobHandle, at_most: float) -> None:
+    """Until a state of the job is whole, or so many seconds have passed."""
+    until = time.monotonic() + at_most
+    notes = f"checkpoints/{job.id}/state-*.json"
+    service.until(lambda: any(service.data_dir.glob(notes)) or time.monotonic() > until, "something is saved")
+
+
 def worker_of(job: str, rank: int) -> int:
     """The process of a worker, by its environment."""
     for process in Path("/proc").iterdir():

@@ -88,3 +88,31 @@ def test_times_are_means_without_the_first_step_and_without_pauses(monkeypatch: 
     clock.pass_ended()
     now += 0.5
     assert clock.step_ended() == {"step_seconds": 1.0, "compute_seconds": 0.5}
+
+
+def test_a_save_is_due_by_the_measured_cost_and_by_the_first_workers_clock_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 100.0
+    monkeypatch.setattr("moira.integrations._session.time.monotonic", lambda: now)
+    first, second = (
+        Session(
+            Job({"MOIRA_JOB_ID": "7", "RANK": str(rank)}),
+            steps=0,
+            local_batch=4,
+            accumulation=0,
+            resumed=None,
+            save_every="auto",
+        )
+        for rank in (0, 1)
+    )
+    saved = []
+    for second_number in range(1, 61):
+        now += 1.0
+        assert second.step_ended() is Wish.GO_ON, "it follows what the first one says"
+        if first.step_ended() is Wish.SAVE:
+            saved.append(second_number)
+            first.saved(tmp_path, 0.1)
+    assert saved == [10, 15, 25, 35, 45, 55], "the first cost counts a tenth, since it may be an outlier"
+    second.end()
+    first.end()

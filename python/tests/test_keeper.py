@@ -77,3 +77,41 @@ def test_a_state_that_cannot_be_copied_is_told_of_and_training_goes_on(
     keeper.look_after(1, 1.0, lambda: {"held": held})
     assert "cannot copy the state to save it" in caplog.text
     assert keeper.checkpoints.steps() == []
+
+
+def test_a_state_is_saved_by_itself_ten_seconds_after_the_start_and_then_as_often_as_that_is_cheap(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr("moira.training.keeper.time.monotonic", lambda: now)
+    keeper = Keeper(Job({"MOIRA_JOB_ID": "1"}), Checkpoints(tmp_path), every="auto")
+    saved = []
+    for step in range(30):
+        now += 1.0
+        keeper.look_after(step, float(step), lambda: {"weights": torch.zeros(1)})
+        if keeper.checkpoints.is_busy() or keeper.checkpoints._outcome is not None:
+            keeper.checkpoints.wait()
+            saved.append(step + 1)
+    assert saved == [10, 15, 20, 25, 30]
+
+
+def test_a_state_that_takes_long_to_copy_is_saved_less_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr("moira.training.keeper.time.monotonic", lambda: now)
+
+    def state() -> Dict[str, Any]:
+        nonlocal now
+        now += 1.0
+        return {}
+
+    keeper = Keeper(Job({"MOIRA_JOB_ID": "1"}), Checkpoints(tmp_path), every="auto")
+    saved = []
+    for step in range(1000):
+        now += 1.0
+        before = now
+        keeper.look_after(step, float(step), state)
+        keeper.checkpoints.wait()
+        saved += [now - 1001.0] if now > before else []
+    gaps = [later - earlier for earlier, later in zip(saved, saved[1:])]
+    assert gaps[0] == pytest.approx(10.0, abs=1.5), "the first cost may be an outlier"
+    assert all(gap == pytest.approx(100.0, abs=1.5) for gap in gaps[1:]), gaps

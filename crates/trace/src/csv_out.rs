@@ -81,16 +81,27 @@ fn print_jobs(
     }
     used[..3].fill(true);
     let mut table = csv::Writer::from_writer(out);
-    let failed = |error: csv::Error| failed(io::Error::from(error));
+    let refused = |error: csv::Error| failed(cause(error));
     let mut line = |cells: &[String]| {
         let cells = cells.iter().zip(used).filter(|(_, used)| *used);
         table.write_record(cells.map(|(cell, _)| on_one_line(cell).into_owned()))
     };
-    line(&column::ALL.iter().copied().map(String::from).collect::<Vec<_>>()).map_err(failed)?;
+    line(&column::ALL.iter().copied().map(String::from).collect::<Vec<_>>()).map_err(refused)?;
     for (position, job) in stream.jobs()?.enumerate() {
-        line(&cells(position, &job?, cluster, queues)).map_err(failed)?;
+        line(&cells(position, &job?, cluster, queues)).map_err(refused)?;
     }
-    table.flush().map_err(|error| failed(error.into()))
+    table.flush().map_err(failed)
+}
+
+/// What the output itself answered: by that it is known whether a reader has only gone.
+fn cause(error: csv::Error) -> io::Error {
+    if !error.is_io_error() {
+        return io::Error::from(error);
+    }
+    match error.into_kind() {
+        csv::ErrorKind::Io(source) => source,
+        other => io::Error::other(format!("{other:?}")),
+    }
 }
 
 /// Line ends would end the row, and zero bytes the reading; names do not need them.

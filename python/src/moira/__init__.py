@@ -111,7 +111,7 @@ def wrap(
     scaler: Optional[Any] = None,
     learning_rate: Union[str, Rule] = "auto",
     measure_noise: Optional[bool] = None,
-    checkpoint_every: float = 60.0,
+    checkpoint_every: Union[float, str] = "auto",
     ddp: Optional[Dict[str, Any]] = None,
 ) -> Tuple[nn.Module, torch.optim.Optimizer, Any]:
     """Makes the three that make a loop ready for any number of workers and any batch.
@@ -120,7 +120,9 @@ def wrap(
     GradScaler, if one is used. ``learning_rate`` says how the rate follows the batch: ``auto`` (AdaScale, or its square
     root for Adam and its kin), ``adascale``, ``adamscale``, ``linear``, ``sqrt`` or a rule such as ``moira.Legw(…)``.
     The gradient noise is measured where the batch may change, unless ``measure_noise`` says otherwise. States are saved
-    every ``checkpoint_every`` seconds. ``ddp`` holds further arguments for DistributedDataParallel.
+    every ``checkpoint_every`` seconds; ``auto`` is as often as saving is cheap: first after 10 seconds, then every 5
+    seconds to 10 minutes, so that training is held up for about 1 % of the time. ``ddp`` holds further arguments for
+    DistributedDataParallel.
     """
     return current().wrap(
         model,

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Iterator, Mapping, Optional, Union
 from urllib.parse import quote, urlencode
 
-from moira._credentials import bearer
+from moira._credentials import bearer, confirm
 from moira._errors import MoiraError, ServiceUnavailable
 
 __all__ = ["Address", "Ask", "AsyncIncoming", "Incoming", "Reply", "answer", "answer_async", "path"]
@@ -71,13 +71,19 @@ class Address:
 
     def bearer(self) -> Optional[str]:
         """The token to show there; none on a socket, where the kernel says who we are."""
-        if self.socket:
-            return None
-        try:
-            data_dir: Optional[Path] = _data_dir(os.environ)
-        except MoiraError:
-            data_dir = None
-        return bearer(self.bare_host, self.port, data_dir)
+        return None if self.socket else bearer(self.bare_host, self.port, _known_data_dir())
+
+    def confirm(self) -> None:
+        """Makes sure, now that we are connected, that the token may be shown to whom we are connected to."""
+        if not self.socket:
+            confirm(self.bare_host, self.port, _known_data_dir())
+
+
+def _known_data_dir() -> Optional[Path]:
+    try:
+        return _data_dir(os.environ)
+    except MoiraError:
+        return None
 
 
 def _data_dir(environ: Mapping[str, str]) -> Path:
@@ -244,6 +250,7 @@ class Incoming:
         with reaching(self._address):
             self._socket = _connected(self._address)
         try:
+            self._address.confirm()
             with asking(self._address, self._ask):
                 self._socket.sendall(request)
                 while self._parser.status is None:
@@ -305,6 +312,7 @@ class AsyncIncoming:
         with reaching(self._address):
             self._reader, self._writer = await asyncio.wait_for(_open(self._address), PATIENCE)
         try:
+            self._address.confirm()
             with asking(self._address, self._ask):
                 self._writer.write(request)
                 await asyncio.wait_for(self._writer.drain(), self._ask.patience)

@@ -61,6 +61,8 @@ class JobOptions(TypedDict, total=False):
     labels: Mapping[str, str]
     #: ``grace``, ``notice``, ``every``, ``cost``, ``restart_cost``.
     checkpoint: Mapping[str, Union[int, float, str]]
+    #: Who is told of it: ``{"command": ...}`` or ``{"url": ...}``, each perhaps with ``events``.
+    notify: Sequence[Mapping[str, Union[str, Sequence[str]]]]
     #: Let it wait until it is released.
     hold: bool
     #: Where it runs; here if nothing is said.

@@ -17,6 +17,7 @@ import torch.distributed
 
 from moira.integrations import _folders as folders
 from moira.interruption import Interruption, departure_of, note_departure
+from moira.interval import Every, Interval
 from moira.job import STOPPED, Job
 
 __all__ = ["Session", "Wish"]
@@ -34,6 +35,16 @@ class Wish(enum.IntEnum):
     STOP = 2
 
 
+class _Said(enum.IntEnum):
+    """What a worker has to say after a step; the strongest word of all counts."""
+
+    NOTHING = 0
+    #: It is time to save by ourselves. Only the first worker says so, by its own clock and what it measured.
+    DUE = 1
+    NOTICE = 2
+    STOP = 3
+
+
 class Session:
     """From the beginning of training to its end."""
 
@@ -46,9 +57,11 @@ class Session:
         accumulation: int,
         resumed: Optional[Path],
         interruption: Optional[Interruption] = None,
+        save_every: Every = None,
     ) -> None:
         """``steps`` are the framework's own; ``resumed`` is the checkpoint that they come from, and ``interruption`` is
-        the one that this run ends, begun when everything was imported and nothing restored.
+        the one that this run ends, begun when everything was imported and nothing restored. A save is wished for
+        every ``save_every`` seconds, as often as it is cheap (``auto``), or never.
 
         A checkpoint that was sealed knows how many examples that were, also with another number of workers.
         """
@@ -61,6 +74,7 @@ class Session:
         self._designed = job.batch or sealed.get("designed") or self._step_examples
         self._examples: int = sealed.get("examples") or steps * (self._step_examples or 0)
         self._clock = _Clock()
+        self._interval = Interval(save_every, time.monotonic())
         self._saw_notice = False
         self._interruption = interruption
         self._departure: Optional[Interruption] = None
@@ -101,6 +115,7 @@ class Session:
 
     def saved(self, folder: Path, seconds: float) -> None:
         """A checkpoint is written on this worker. Once it is on all of them, the first one seals it."""
+        began = time.monotonic()
         if _together():
             torch.distributed.barrier()
         if self._job.rank == 0:
@@ -109,6 +124,10 @@ class Session:
             self._job.report(steps=self.designed_steps, checkpoint=figures)
         if _together():
             torch.distributed.barrier()
+        now = time.monotonic()
+        self._interval.cost(seconds + now - began)
+        # From its end: training went on for none of it.
+        self._interval.begin(now)
         self._clock.paused()
         if self._departure is not None:
             self._departure.lap("checkpoint")
@@ -140,15 +159,23 @@ class Session:
                 self._interruption = None
 
     def _wish(self) -> Wish:
-        own = Wish.STOP if self._job.stop_requested else Wish.SAVE if self._job.notice else Wish.GO_ON
-        wish = _agreed(own)
-        if wish is Wish.STOP and self._departure is None:
-            self._departure = departure_of(self._job)
-        if wish is not Wish.SAVE:
-            return wish
-        # One save for one notice: what comes after it is saved when the stop itself comes.
-        first, self._saw_notice = not self._saw_notice, True
-        return Wish.SAVE if first else Wish.GO_ON
+        said = _agreed(self._own_word())
+        if said is _Said.STOP:
+            self._departure = self._departure or departure_of(self._job)
+            return Wish.STOP
+        if said is _Said.NOTICE:
+            # One save for one notice: what comes after it is saved when the stop itself comes.
+            first, self._saw_notice = not self._saw_notice, True
+            return Wish.SAVE if first else Wish.GO_ON
+        return Wish.SAVE if said is _Said.DUE else Wish.GO_ON
+
+    def _own_word(self) -> _Said:
+        if self._job.stop_requested:
+            return _Said.STOP
+        if self._job.notice and not self._saw_notice:
+            return _Said.NOTICE
+        is_due = self._job.rank == 0 and self._interval.is_due(time.monotonic())
+        return _Said.DUE if is_due else _Said.NOTHING
 
 
 class _Clock:
@@ -208,11 +235,11 @@ def _together() -> bool:
     return bool(distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1)
 
 
-def _agreed(wish: Wish) -> Wish:
-    """The strongest wish of all workers: a signal reaches them at different moments, and a step needs all of them."""
+def _agreed(own: _Said) -> _Said:
+    """The strongest word of all workers: a signal reaches them at different moments, and a step needs all of them."""
     if not _together():
-        return wish
+        return own
     device = "cuda" if torch.distributed.get_backend() == "nccl" else "cpu"
-    strongest = torch.tensor([int(wish)], device=device)
+    strongest = torch.tensor([int(own)], device=device)
     torch.distributed.all_reduce(strongest, op=torch.distributed.ReduceOp.MAX)
-    return Wish(int(strongest.item()))
+    return _Said(int(strongest.item()))

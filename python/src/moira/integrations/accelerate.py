@@ -21,6 +21,7 @@ from accelerate import Accelerator
 from moira.integrations import _folders as folders
 from moira.integrations._session import Session, Wish
 from moira.interruption import after_restart
+from moira.interval import AUTO, Every, checked
 from moira.job import Job
 
 __all__ = ["Run", "moira_accelerate"]
@@ -34,22 +35,23 @@ def moira_accelerate(
     accelerator: Accelerator,
     *,
     local_batch: Optional[int] = None,
-    save_every: Optional[float] = 600.0,
+    save_every: Every = AUTO,
     job: Optional[Job] = None,
 ) -> Run:
     """A loop that is reported, saved every so many seconds and when a stop is announced, and continued in the next run.
+    With ``save_every="auto"`` it is saved as often as that is cheap (about 1 % of the time), with ``None`` never.
 
     To be entered after ``prepare`` and after everything else was registered for checkpointing: the state of the run
     before is loaded then. ``local_batch`` is the number of examples of one pass on one worker.
     """
-    return Run(accelerator, local_batch, save_every, job or Job.from_environment())
+    return Run(accelerator, local_batch, checked(save_every, "save_every"), job or Job.from_environment())
 
 
 class Run:
     """One run of the loop; see ``moira_accelerate``."""
 
     def __init__(
-        self, accelerator: Accelerator, local_batch: Optional[int], save_every: Optional[float], job: Optional[Job]
+        self, accelerator: Accelerator, local_batch: Optional[int], save_every: Every, job: Optional[Job]
     ) -> None:
         #: Steps of the optimiser so far, those of earlier runs included.
         self.steps_done = 0
@@ -59,7 +61,6 @@ class Run:
         self._job = job
         self._root = job.checkpoint_dir if job is not None else None
         self._session: Optional[Session] = None
-        self._saved_at = time.monotonic()
 
     def __enter__(self) -> Run:
         if self._job is not None:
@@ -72,6 +73,7 @@ class Run:
                 accumulation=self._accelerator.gradient_accumulation_steps - 1,
                 resumed=resumed,
                 interruption=interruption,
+                save_every=self._save_every,
             )
             self._session.step_began()
         return self
@@ -95,7 +97,7 @@ class Run:
             return
         value = None if loss is None else float(getattr(loss, "detach", lambda: loss)())
         wish = session.step_ended(loss=value, epoch=epoch)
-        if wish is not Wish.GO_ON or self._is_due():
+        if wish is not Wish.GO_ON:
             self.save()
         if wish is Wish.STOP:
             session.leave()
@@ -110,7 +112,6 @@ class Run:
         self._session.saved(folder, time.monotonic() - began)
         if self._accelerator.is_main_process:
             folders.prune(self._root, _PREFIX, _KEEP)
-        self._saved_at = time.monotonic()
         self._session.step_began()
 
     def _resume(self) -> Optional[Path]:
@@ -119,15 +120,3 @@ class Run:
             self._accelerator.load_state(str(found))
             self.steps_done = int(found.name[len(_PREFIX) :])
         return found
-
-    def _is_due(self) -> bool:
-        """Whether it is time to save by ourselves. The first worker's clock decides, and the others follow."""
-        if self._save_every is None:
-            return False
-        due = time.monotonic() - self._saved_at >= self._save_every
-        if self._accelerator.num_processes == 1:
-            return due
-        from accelerate.utils import broadcast_object_list
-
-        decided: bool = broadcast_object_list([due])[0]
-        return decided

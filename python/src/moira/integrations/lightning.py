@@ -21,6 +21,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from moira.integrations import _folders as folders
 from moira.integrations._session import Session, Wish
 from moira.interruption import Interruption, after_restart
+from moira.interval import AUTO, Every, checked
 from moira.job import Job
 
 __all__ = ["MoiraCallback", "ckpt_path"]
@@ -34,23 +35,23 @@ _KEEP = 2
 class MoiraCallback(Callback):
     """Reports steps, times, epoch and loss; saves from time to time and on notice; on a stop, saves and leaves.
 
-    Checkpoints go to ``MOIRA_CHECKPOINT_DIR``, every ``save_every`` seconds, beside those that ``ModelCheckpoint`` may
-    write elsewhere. All workers stop after the same step. A stop that comes during validation is answered after it, so
-    give the job a grace that is long enough (``checkpoint={"grace": "5m"}`` when it is submitted).
+    Checkpoints go to ``MOIRA_CHECKPOINT_DIR``, every ``save_every`` seconds, beside those that ``ModelCheckpoint``
+    may write elsewhere: ``auto`` is as often as saving is cheap (about 1 % of the time), ``None`` is never. All
+    workers stop after the same step. A stop that comes during validation is answered after it, so give the job a
+    grace that is long enough (``checkpoint={"grace": "5m"}`` when it is submitted).
 
     ``local_batch`` is the number of examples of one pass on one worker; the data loader is asked if nothing is said.
     """
 
     def __init__(
-        self, *, local_batch: Optional[int] = None, save_every: Optional[float] = 600.0, job: Optional[Job] = None
+        self, *, local_batch: Optional[int] = None, save_every: Every = AUTO, job: Optional[Job] = None
     ) -> None:
         super().__init__()
         self._job = job or Job.from_environment()
         self._local_batch = local_batch
-        self._save_every = save_every
+        self._save_every = checked(save_every, "save_every")
         self._session: Optional[Session] = None
         self._interruption: Optional[Interruption] = None
-        self._saved_at = 0.0
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         if self._job is not None and stage == "fit":
@@ -58,7 +59,6 @@ class MoiraCallback(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self._job is not None:
-            self._saved_at = time.monotonic()
             self._session = Session(
                 self._job,
                 steps=trainer.global_step,
@@ -66,6 +66,7 @@ class MoiraCallback(Callback):
                 accumulation=trainer.accumulate_grad_batches - 1,
                 resumed=Path(trainer.ckpt_path).parent if trainer.ckpt_path else None,
                 interruption=self._interruption,
+                save_every=self._save_every,
             )
             self._interruption = None
 
@@ -82,7 +83,7 @@ class MoiraCallback(Callback):
             self._session.pass_ended()
             return
         wish = self._session.step_ended(epoch=float(trainer.current_epoch), loss=_loss(outputs))
-        if wish is not Wish.GO_ON or self._is_due(trainer):
+        if wish is not Wish.GO_ON:
             self._save(trainer)
         if wish is Wish.STOP and not trainer.fit_loop.done:
             self._session.leave()
@@ -106,14 +107,6 @@ class MoiraCallback(Callback):
         self._session.saved(folder, time.monotonic() - began)
         if trainer.is_global_zero:
             folders.prune(root, _PREFIX, _KEEP)
-        self._saved_at = time.monotonic()
-
-    def _is_due(self, trainer: Trainer) -> bool:
-        """Whether it is time to save by ourselves. The first worker's clock decides, and the others follow."""
-        if self._save_every is None:
-            return False
-        due = time.monotonic() - self._saved_at >= self._save_every
-        return bool(trainer.strategy.broadcast(due))
 
 
 def ckpt_path(job: Optional[Job] = None) -> Optional[str]:

@@ -11,6 +11,7 @@ from typing import Any, Callable, Dict, Optional
 import torch
 
 from moira.checkpoint import Checkpoints, Saved
+from moira.interval import Every, Interval
 from moira.job import Job
 from moira.training.group import unpacked
 
@@ -20,13 +21,15 @@ State = Dict[str, Any]
 
 
 class Keeper:
-    """Saves states of one training, on the worker that speaks for all."""
+    """Saves states of one training, on the worker that speaks for all. The others have no part in it, so when it saves
+    is its own affair."""
 
-    def __init__(self, job: Job, checkpoints: Checkpoints, every: float) -> None:
+    def __init__(self, job: Job, checkpoints: Checkpoints, every: Every) -> None:
         self._job = job
         self.checkpoints = checkpoints
-        self._every = every
-        self._due_at = time.monotonic() + every
+        self._interval = Interval(every, time.monotonic())
+        #: How long training was held up by the state that is being written.
+        self._held_up = 0.0
         self._has_heeded_notice = False
         self._being_saved = 0
         self._saved: Optional[Saved] = None
@@ -43,17 +46,21 @@ class Keeper:
         """Between two steps: saves aside if it is time to, or if a stop is coming."""
         self._hear()
         is_told = self._job.notice and not self._has_heeded_notice
-        if self.checkpoints.is_busy() or (time.monotonic() < self._due_at and not is_told):
+        if self.checkpoints.is_busy() or not (is_told or self._interval.is_due(time.monotonic())):
             return
         self._has_heeded_notice = self._job.notice
-        self._due_at = time.monotonic() + self._every
+        _finish_pending()
+        began = time.monotonic()
+        self._interval.begin(began)
         try:
             own = _copied(state())
         except Exception as error:  # noqa: BLE001
             # It is the registered objects' own code that failed; the stop itself will say so again.
             log.warning("cannot copy the state to save it: %s; training goes on", error)
+            self._interval.failed()
             return
         self.checkpoints.save_in_background(step, writing(own))
+        self._held_up = time.monotonic() - began
         self._being_saved = int(progress)
 
     def save(self, step: int, progress: float, state: Callable[[], State]) -> None:
@@ -77,8 +84,10 @@ class Keeper:
             return
         saved, error = outcome
         if saved is not None:
+            self._interval.cost(self._held_up, saved.seconds)
             self._note(saved, self._being_saved)
         else:
+            self._interval.failed()
             log.warning("%s; training goes on", error)
 
     def _note(self, saved: Saved, progress: int) -> None:
@@ -88,6 +97,12 @@ class Keeper:
 def writing(state: State) -> Callable[[Any], None]:
     """A way to write the state into a file."""
     return lambda file: torch.save(state, file)
+
+
+def _finish_pending() -> None:
+    """A copy waits for what the device has still to compute, which is no cost of saving."""
+    if torch.cuda.is_initialized():
+        torch.cuda.synchronize()
 
 
 def _copied(value: Any) -> Any:

@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader
 from moira.checkpoint import CheckpointError, Checkpoints
 from moira.gang import Resize
 from moira.interruption import Interruption, after_restart, departure_of, note_departure
+from moira.interval import Every
 from moira.job import STOPPED, Job, Tuning
 from moira.training.gradients import Gradients, adapts
 from moira.training.group import Group, Place
@@ -85,7 +86,7 @@ class Loop:
         most_workers: int,
         learning_rate: Union[str, Rule],
         measures: bool,
-        checkpoint_every: float,
+        checkpoint_every: Every,
         ddp: Dict[str, Any],
         registered: Dict[str, Any],
         listeners: List[Callable[[Step], None]],

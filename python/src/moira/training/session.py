@@ -13,6 +13,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
+from moira.interval import AUTO, checked
 from moira.job import Job
 from moira.training import loader as loaders
 from moira.training.group import Group, Place
@@ -52,14 +53,14 @@ class Training:
         scaler: Optional[Any] = None,
         learning_rate: Union[str, Rule] = "auto",
         measure_noise: Optional[bool] = None,
-        checkpoint_every: float = 60.0,
+        checkpoint_every: Union[float, str] = AUTO,
         ddp: Optional[Dict[str, Any]] = None,
     ) -> Tuple[nn.Module, torch.optim.Optimizer, Any]:
         """The three that make a loop, ready for any number of workers. See ``moira.wrap``."""
         if self._loop is not None:
             raise RuntimeError("moira.wrap was called before; one process trains one model")
-        if checkpoint_every <= 0:
-            raise ValueError(f"checkpoint_every: expected a positive number of seconds, found {checkpoint_every}")
+        if checked(checkpoint_every, "checkpoint_every") is None:
+            raise ValueError(f'checkpoint_every: expected a positive number of seconds or "{AUTO}", found None')
         if not self.is_managed:
             return model, optimizer, loader
         shuffles = loaders.check(loader)
