@@ -283,22 +283,38 @@ fn memory_gb() -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use cluster::Bytes;
 
     use super::*;
+    use crate::device_locks::DeviceLocks;
+    use crate::local::probe_devices;
 
     fn fault(drafts: &[AcceleratorDraft]) -> String {
         Machine::of(drafts).expect_err("the drafts are faulty").to_string()
     }
 
+    fn gpu(kind: &str, memory_gb: f64, is_instance: bool) -> nvidia::Gpu {
+        nvidia::Gpu { kind: kind.into(), uuid: kind.into(), memory_gb, is_instance }
+    }
+
+    #[test]
+    fn whether_gpus_could_be_had_is_found_without_keeping_them() {
+        let (ours, theirs) = (Path::new("/data/ours"), Path::new("/data/theirs"));
+        // What is in use is in use for all services of the machine that this runs on.
+        let uuid = format!("GPU-of-the-test-{}", std::process::id());
+        let machine = Machine::of_gpus(vec![nvidia::Gpu { uuid: uuid.clone(), ..gpu("a100", 40.0, false) }]);
+        let held = DeviceLocks::take(&[&uuid], theirs).unwrap();
+        let refused = probe_devices(&machine, ours).unwrap_err().to_string();
+        assert!(refused.contains(&uuid) && refused.contains("/data/theirs"), "{refused}");
+        drop(held);
+        probe_devices(&machine, ours).unwrap();
+        DeviceLocks::take(&[&uuid], theirs).expect("whoever only looks keeps nothing");
+    }
+
     #[test]
     fn mig_instances_are_nodes_of_their_own_kinds_with_their_own_memory() {
-        let gpu = |kind: &str, memory_gb, is_instance| nvidia::Gpu {
-            kind: kind.into(),
-            uuid: kind.into(),
-            memory_gb,
-            is_instance,
-        };
         let shown = |gpus| {
             let draft = Machine::of_gpus(gpus).cluster_draft();
             let memory = |name: &str| draft.kinds.iter().find(|kind| kind.name == name).unwrap().memory_gb;

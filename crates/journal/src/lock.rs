@@ -120,4 +120,20 @@ mod tests {
         let refused = Lock::take(&dir.path().join("journal.db"));
         assert!(matches!(refused, Err(JournalError::InUse { pid: Some(pid), .. }) if pid == own));
     }
+
+    #[test]
+    fn whether_a_journal_is_in_use_is_found_without_making_or_keeping_anything() {
+        let dir = tempfile::tempdir().unwrap();
+        let journal = dir.path().join("journal.db");
+        assert!(!is_in_use(&journal).unwrap(), "nobody ever used it");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+        let lock = Lock::take(&journal).unwrap();
+        assert!(is_in_use(&journal).unwrap());
+        drop(lock);
+        let looking = File::open(dir.path().join("journal.db.lock")).unwrap();
+        looking.try_lock_shared().unwrap();
+        assert!(!is_in_use(&journal).unwrap(), "somebody else only looks too");
+        drop(looking);
+        Lock::take(&journal).unwrap();
+    }
 }

@@ -125,5 +125,5 @@ fn every_file_that_a_supervisor_writes_is_made_to_fail() {
     // A sign of life, written now and then: it is allowed to be absent, and the next one takes its place.
     found.remove("usage.json");
     let expected: BTreeSet<String> = FILES.iter().chain(&OF_RESIZE).map(ToString::to_string).collect();
-    assert_eq!(found, expected);
+    assert_eq!(found, expected, "{text}");
 }

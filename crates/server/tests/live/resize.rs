@@ -4,6 +4,7 @@
 use api::{BatchRequest, JobId, JobRequest, JobView, ProgressReport, Scene, WorkersRequest};
 use cluster::{ClaimId, ClusterDraft, Run, Span, Time};
 use executors::{News, Sighting, Stage, WorkerPlace};
+use plan::Safeguards;
 use server::core::{Ask, Done, Submission};
 use server::{Caller, Clock, Inbox, Live, explain, views};
 use sim::Setup;
@@ -26,6 +27,7 @@ impl Bench {
         let (cluster, queues) = ClusterDraft::parse_short("1x2 t4").unwrap().build().unwrap();
         let mut setup = Setup::new(cluster, queues, Vec::new());
         setup.settings.resize_within = Some(Span::from_secs(60));
+        setup.settings.safeguards = Safeguards::ALL;
         let (live, _, told) = service(&setup, server::DEFAULT_POLICY);
         Bench { live, told, second: 0 }
     }
@@ -177,6 +179,18 @@ fn what_a_run_lets_go_of_in_place_is_given_to_the_next() {
     assert_eq!((bench.job(0).workers.have, bench.job(0).resizes, bench.job(0).attempts), (1, 2, 1));
     assert!(bench.metrics().contains("moira_resizes_total{result=\"done\"} 2\n"));
     assert!(bench.history(0).ends_with("told to go on with 1 worker\ngoes on with them, without a restart\n"));
+}
+
+#[test]
+fn who_gave_devices_up_and_who_got_them_are_told_the_rule() {
+    let mut bench = Bench::grown();
+    bench.submit(elastic());
+    bench.wait_until_told("to shrink", |told| resized(told) == Some((FIRST, 1)));
+    let given_up = "it gave up devices beyond its minimum, so that job 1 can run (rule minimum-first)";
+    assert!(bench.history(0).contains(given_up), "{}", bench.history(0));
+    let got = "it has its minimum, which comes before what others have beyond theirs (rule minimum-first)";
+    let explained = explain(&bench.live.replica.read(), JobId::job(1), bench.now(), None).unwrap();
+    assert_eq!(explained.message.as_deref(), Some(got), "{explained:#?}");
 }
 
 #[test]
