@@ -1,12 +1,16 @@
 //! What one run costs beside its own program: counted, not timed, by tracing the service and all it starts.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
 
 use rustix::process::Signal;
 
 use crate::faults::{is_there, pass_over, trace};
 use crate::processes;
-use crate::service::{FOUR_DEVICES, Service, eventually};
+use crate::service::{FOUR_DEVICES, Service, binary, eventually};
 
 #[test]
 fn a_run_is_synced_six_times_and_looks_at_the_environment_of_no_other_process() {
@@ -45,4 +49,50 @@ fn a_run_is_synced_six_times_and_looks_at_the_environment_of_no_other_process() 
     assert_eq!(opened("/environ\""), 0, "{told}");
     let executed = told.lines().filter(|line| line.contains("execve") && line.ends_with("= 0")).count();
     assert_eq!(executed, 3, "its supervisor, its worker, and the program: {told}");
+}
+
+/// Supervisor and worker are this program, which is large, for every run anew.
+#[test]
+fn to_become_a_worker_little_of_the_program_is_touched() {
+    let mut becoming = Command::new(binary());
+    becoming.args(["supervise", "/no/such/run/7.1", "--worker", "0"]);
+    becoming.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = becoming.spawn().unwrap();
+    // Of one that has ended and was not waited for yet the figures are still there.
+    let figures = || {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
+        stat.rsplit_once(") ").unwrap().1.split(' ').map(String::from).collect::<Vec<_>>()
+    };
+    eventually("it ends", || figures()[0] == "Z");
+    let faults: u64 = figures()[7].parse().unwrap();
+    child.wait().unwrap();
+    assert!((1..260).contains(&faults), "{faults} pages");
+}
+
+#[test]
+fn a_log_that_is_followed_is_not_looked_at_while_nothing_is_written() {
+    if !is_there("strace") {
+        return pass_over("strace is not installed");
+    }
+    let service = Service::start(FOUR_DEVICES);
+    let folder = tempfile::tempdir().unwrap();
+    let (go, told) = (folder.path().join("go"), folder.path().join("told").display().to_string());
+    let script = format!("echo one; until [ -e {} ]; do sleep 0.1; done; echo two", go.display());
+    let id = service.submit(&["--", "sh", "-c", &script]);
+    let mut following = Command::new(binary());
+    following.args(["logs", "-f", &id, "--data-dir"]).arg(service.data_dir()).stdin(Stdio::null());
+    let mut following = following.stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(following.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "one");
+    let Some(mut strace) = trace(service.pid(), &["-o", &told, "-e", "trace=openat,open"]) else {
+        return pass_over("strace may not attach to a process");
+    };
+    thread::sleep(Duration::from_secs(3));
+    processes::kill(strace.id() as i32, Signal::INT);
+    strace.wait().unwrap();
+    fs::write(&go, "").unwrap();
+    assert_eq!(lines.next().unwrap().unwrap(), "two");
+    assert!(following.wait().unwrap().success());
+    let told = fs::read_to_string(told).unwrap();
+    assert_eq!(told.lines().filter(|line| line.contains("/logs")).count(), 0, "{told}");
 }

@@ -3,11 +3,16 @@
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::mem::MaybeUninit;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
+use std::time::Duration;
 
 use executors::Executor;
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
+use rustix::io::Errno;
 
 use crate::bench::{Bench, RUN, gang, supervisor};
 use crate::resize::Training;
@@ -31,15 +36,15 @@ fn can_inject() -> bool {
 
 /// A supervisor under strace with these options, in which `$1` is the directory of the run. The process that is traced keeps
 /// its number, by which an unfinished file is named. Workers are left alone.
-fn traced(folder: &Path, options: &str) -> Vec<OsString> {
-    let script = folder.join("supervise");
+fn traced(options: &str) -> Vec<OsString> {
     let supervise = supervisor()[0].to_str().unwrap().to_string();
-    let text = format!(
-        "#!/bin/sh\n[ \"$2\" = --worker ] && exec {supervise} \"$@\"\nexec strace -D -f -qq {options} {supervise} \"$@\"\n"
-    );
-    fs::write(&script, text).unwrap();
-    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
-    vec![script.into()]
+    let text =
+        format!("[ \"$2\" = --worker ] && exec {supervise} \"$@\"; exec strace -D -f -qq {options} {supervise} \"$@\"");
+    by_shell(text)
+}
+
+fn by_shell(script: String) -> Vec<OsString> {
+    ["/bin/sh", "-c", &script, "supervise"].map(OsString::from).into()
 }
 
 /// The `nth` of these calls on the unfinished file of this name fails; the mark in `lock` is written in place.
@@ -60,7 +65,7 @@ fn whatever_write_of_a_supervisor_fails_the_run_goes_on_and_its_end_is_told() {
     for (file, call, nth, error) in sites.iter().flat_map(|(file, call, nth)| ERRORS.map(|it| (*file, *call, *nth, it)))
     {
         let mut bench = Bench::new();
-        let supervise = traced(bench.data.path(), &failing(file, call, nth, error));
+        let supervise = traced(&failing(file, call, nth, error));
         bench.reopen_with(supervise);
         // What could not be noted at once is noted at a look around, once a second.
         let seconds = if matches!(file, "workers.json" | "started") { 1.5 } else { 0.2 };
@@ -88,7 +93,7 @@ fn whatever_write_of_a_supervisor_fails_in_a_resize_it_comes_to_an_end_and_the_r
     for (number, (file, call)) in OF_RESIZE.iter().flat_map(|file| CALLS.map(|call| (*file, call))).enumerate() {
         let error = ERRORS[number % ERRORS.len()];
         let case = format!("{call} of {file} fails with {error}");
-        let mut training = Training::start_by(|folder| traced(folder, &failing(file, call, 1, error)), &[2]);
+        let mut training = Training::start_by(|_| traced(&failing(file, call, 1, error)), &[2]);
         let came_to = training.tries(&[2, 3]);
         // Nobody can be called together by a file that cannot be written, and which need not be synced; everything else is
         // tried again, or done without.
@@ -99,31 +104,49 @@ fn whatever_write_of_a_supervisor_fails_in_a_resize_it_comes_to_an_end_and_the_r
     }
 }
 
-/// The lists above are of what is really written.
+/// The lists above are of what is really written. The kernel tells what gets its name in the directory of the run, which the
+/// supervisor does not touch before somebody listens.
 #[test]
 fn every_file_that_a_supervisor_writes_is_made_to_fail() {
-    if !can_inject() {
-        return;
-    }
-    let told = tempfile::tempdir().unwrap();
-    let trace = told.path().join("trace");
-    // A file for each thread: in one for all a call that another thread interrupts stands in two lines.
-    let options = format!("-ff -o {} -e trace=openat,rename,renameat,renameat2", trace.display());
-    let mut training = Training::start_by(|folder| traced(folder, &options), &[2]);
+    let watch = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).unwrap();
+    let (tell, folder) = channel();
+    let mut training = thread::scope(|scope| {
+        let training = scope.spawn(move || Training::start_by(|folder| patient(folder, &tell), &[2]));
+        let folder: PathBuf = folder.recv().unwrap();
+        let run = folder.join("runs/7.0");
+        while !run.exists() {
+            thread::sleep(Duration::from_millis(1));
+        }
+        inotify::add_watch(&watch, &run, WatchFlags::MOVED_FROM).unwrap();
+        fs::write(folder.join("watched"), "").unwrap();
+        training.join().unwrap()
+    });
+    let unfinished = format!(".{}.tmp", training.supervisor().as_raw_nonzero());
     assert_eq!(training.tries(&[2, 3]), Ok(()));
     assert_eq!(training.end(), [Some(0), Some(0)]);
-    let traces = fs::read_dir(told.path()).unwrap().map(|thread| fs::read_to_string(thread.unwrap().path()).unwrap());
-    let text: String = traces.collect();
-    let renamed = text.lines().filter(|line| line.contains("rename") && line.ends_with(" = 0"));
-    let names = renamed.filter_map(|line| {
-        let (_, from) = line.split_once("/runs/7.0/")?;
-        let (name, rest) = from.split_once('"')?.0.split_once(".tmp")?;
-        assert!(rest.is_empty() && !name.contains('/'), "{line}");
-        Some(name.rsplit_once('.')?.0.to_string())
-    });
-    let mut found: BTreeSet<String> = names.collect();
+    let mut room = [MaybeUninit::uninit(); 4096];
+    let mut told = inotify::Reader::new(&watch, &mut room);
+    let mut found = BTreeSet::new();
+    loop {
+        let event = match told.next() {
+            Err(Errno::AGAIN) => break,
+            event => event.unwrap(),
+        };
+        assert!(!event.events().contains(ReadFlags::QUEUE_OVERFLOW));
+        let name = event.file_name().map(|name| name.to_str().unwrap().to_string()).unwrap_or_default();
+        found.extend(name.strip_suffix(&unfinished).map(String::from));
+    }
     // A sign of life, written now and then: it is allowed to be absent, and the next one takes its place.
     found.remove("usage.json");
     let expected: BTreeSet<String> = FILES.iter().chain(&OF_RESIZE).map(ToString::to_string).collect();
-    assert_eq!(found, expected, "{text}");
+    assert_eq!(found, expected);
+}
+
+/// A supervisor that begins when there is a file `watched` in this folder, which is told.
+fn patient(folder: &Path, tell: &Sender<PathBuf>) -> Vec<OsString> {
+    tell.send(folder.into()).unwrap();
+    let supervise = supervisor()[0].to_str().unwrap().to_string();
+    let watched = folder.join("watched").display().to_string();
+    let text = format!("until [ -e {watched} ]; do sleep 0.01; done; exec {supervise} \"$@\"");
+    by_shell(text)
 }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use cluster::{Span, Time};
 use executors::{Executor, LaunchOrder, News, Program, ResizeOrder, WorkerPlace};
 use perf::Tuning;
+use rustix::process::Pid;
 
 use crate::bench::{Bench, KILLED, PATIENCE, RUN, TERMINATED, code, lives, order, place, program};
 
@@ -75,6 +76,10 @@ impl Training {
     /// The process of a member, which has come as far as its first line by then.
     fn pid(&self, member: u32) -> String {
         self.bench.appears(&self.shared.join(format!("pid.{member}")))
+    }
+
+    pub(crate) fn supervisor(&self) -> Pid {
+        self.bench.supervisor()
     }
 
     fn say(&self, word: &str) {
