@@ -174,10 +174,14 @@ impl<'a> Gang<'a> {
 
     /// What cannot be noted now is noted at one of the next looks around.
     fn note_workers(&mut self) {
-        let leaders: Vec<Identity> = self.workers.iter().map(|worker| worker.identity).collect();
-        let noted = self.dir.write_workers(&leaders);
+        let noted = self.dir.write_workers(&self.leaders());
         self.are_workers_noted = noted.is_ok();
         warn_if_failed(noted);
+    }
+
+    /// Of the sessions of all workers and shells.
+    fn leaders(&self) -> Vec<Identity> {
+        self.workers.iter().map(|worker| worker.identity).chain(self.shells.leaders().iter().copied()).collect()
     }
 
     fn start_worker(&self, member: &Member) -> Result<Worker, StartFailure> {
@@ -537,7 +541,7 @@ impl<'a> Gang<'a> {
         let of_roster = |it: &Member| group_of(self.assignment, it.member, &it.assignment);
         let mut groups: Vec<Group> = self.roster.members.iter().map(of_roster).collect();
         groups.extend(self.workers.iter().map(|worker| worker.group.clone()));
-        let leaders: Vec<Identity> = self.workers.iter().map(|worker| worker.identity).collect();
+        let leaders = self.leaders();
         let marks = [self.assignment.mark()];
         let kin = Kin {
             supervisor: Some(own_pid()),

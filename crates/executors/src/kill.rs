@@ -14,12 +14,12 @@ use crate::process::{Identity, Process, descendants};
 pub(crate) struct Kin<'a> {
     /// The supervisor as long as it lives: whatever its descendants leave behind becomes its child.
     pub(crate) supervisor: Option<i32>,
-    /// The job's user.
+    /// The job's user. Processes that it started with another's rights count as its own.
     pub(crate) owner: u32,
     /// Lines in the environment of all that did not clean theirs: the run's token, and the worker if it is only about
     /// one. Anyone can put them into the environment of a process, so they count for those of the job's user only.
     pub(crate) marks: &'a [String],
-    /// Leaders of the workers' sessions.
+    /// Leaders of the sessions of workers and shells.
     pub(crate) leaders: &'a [Identity],
     /// Processes that were seen below the supervisor while it lived.
     pub(crate) seen: &'a [Identity],
@@ -30,7 +30,8 @@ impl Kin<'_> {
     pub(crate) fn living(&self) -> Vec<Identity> {
         let all = Process::all();
         let mut known: BTreeSet<i32> = self.groups.iter().flat_map(Group::members).collect();
-        known.extend(all.iter().filter(|it| self.in_session(it, &all) || self.is_marked(it)).map(|it| it.identity.pid));
+        let is_kin = |it: &&Process| self.in_session(it, &all, || it.user()) || self.is_marked(it);
+        known.extend(all.iter().filter(is_kin).map(|it| it.identity.pid));
         known.extend(all.iter().filter(|it| self.seen.contains(&it.identity)).map(|it| it.identity.pid));
         known.extend(self.supervisor);
         let family = descendants(&all, &known);
@@ -71,11 +72,13 @@ impl Kin<'_> {
         user == Some(self.owner) && self.marks.iter().all(|mark| carries(mark))
     }
 
-    /// A session may outlive its leader. If another process has the leader's number now, the session is not ours.
-    fn in_session(&self, process: &Process, all: &[Process]) -> bool {
+    /// A session may outlive its leader. If another process has the leader's number now, the session is not ours. It need
+    /// not be either if nobody has the number: a stranger may have had it meanwhile, and have left a session behind. A
+    /// leader that still lives may not have become the job's user yet.
+    fn in_session(&self, process: &Process, all: &[Process], user: impl FnOnce() -> Option<u32>) -> bool {
         let Some(leader) = self.leaders.iter().find(|leader| leader.pid == process.session) else { return false };
         let taken = all.iter().any(|it| it.identity.pid == leader.pid && it.identity != *leader);
-        !taken && process.identity.start >= leader.start
+        !taken && process.identity.start >= leader.start && (process.identity == *leader || user() == Some(self.owner))
     }
 }
 
@@ -91,5 +94,28 @@ mod tests {
         assert!(!kin.is_marked_by(Some(8), look) && !kin.is_marked_by(None, look));
         assert!(kin.is_marked_by(Some(7), |mark| mark == marks[0]));
         assert!(!kin.is_marked_by(Some(7), |_| false));
+    }
+
+    #[test]
+    fn what_another_user_runs_in_a_session_of_the_same_number_is_not_the_jobs() {
+        let leaders = [Identity { pid: 100, start: 5 }];
+        let kin = Kin { supervisor: None, owner: 7, marks: &[], leaders: &leaders, seen: &[], groups: &[] };
+        let process = |pid, start| Process {
+            identity: Identity { pid, start },
+            parent: 1,
+            session: 100,
+            is_dead: false,
+            is_stopped: false,
+            own_ticks: 0,
+            waited_ticks: 0,
+            resident_pages: 0,
+        };
+        let (leader, child, stranger) = (process(100, 5), process(101, 6), process(100, 9));
+        assert!(kin.in_session(&child, &[child], || Some(7)), "its leader has ended");
+        assert!(!kin.in_session(&child, &[child], || Some(8)) && !kin.in_session(&child, &[child], || None));
+        assert!(!kin.in_session(&child, &[child], || Some(0)), "not even root's");
+        assert!(kin.in_session(&leader, &[leader], || Some(0)), "it becomes the job's user in a moment");
+        assert!(!kin.in_session(&child, &[stranger, child], || Some(7)), "somebody else has the number");
+        assert!(!kin.in_session(&process(99, 4), &[], || Some(7)), "it is older than the session");
     }
 }

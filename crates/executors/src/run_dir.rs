@@ -308,7 +308,7 @@ impl RunDir {
         Ok(self.was_held() || self.supervisor()?.is_some())
     }
 
-    /// The leaders of the workers' sessions.
+    /// The leaders of the sessions of workers and shells.
     pub(crate) fn workers(&self) -> Result<Vec<Identity>, ExecutorError> {
         Ok(read_if_whole(&self.file("workers.json"))?.unwrap_or_default())
     }

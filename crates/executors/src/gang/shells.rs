@@ -1,6 +1,7 @@
 //! The shells beside a run: started where its first worker is, hung up on when their users have gone. Whatever becomes of
 //! them is nothing to the run, and they end with it.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
@@ -12,7 +13,7 @@ use crate::bell::drain;
 use crate::input::Typing;
 use crate::kill::Kin;
 use crate::logs::Pump;
-use crate::process::Identity;
+use crate::process::{Identity, Process};
 use crate::shell::{MOST_SHELLS, Shell, ShellEnd};
 use crate::terminal::Terminal;
 use crate::worker::StartFailure;
@@ -33,6 +34,10 @@ const MOST_ENDED: usize = 4;
 #[derive(Default)]
 pub(super) struct Shells {
     known: Vec<Known>,
+    /// The programs of those that are open.
+    open: BTreeSet<Identity>,
+    /// The leaders of their sessions, also of those that have ended as long as somebody is in them.
+    leaders: Vec<Identity>,
     /// The state of their directory when it was last looked at, and when that was.
     looked: Option<(Option<SystemTime>, Instant)>,
 }
@@ -77,12 +82,16 @@ struct Open {
 impl Gang<'_> {
     pub(super) fn step_shells(&mut self, now: Instant) {
         self.find_shells(now);
+        let owner = self.assignment.owner();
         for known in &mut self.shells.known {
             known.hear();
             known.look_after(now);
-            known.clear(now);
+            known.clear(owner, now);
         }
         self.shells.put_away(now);
+        if self.shells.find_leaders() {
+            self.note_workers();
+        }
         self.share_allowances();
     }
 
@@ -174,12 +183,37 @@ impl Shells {
         true
     }
 
-    /// The programs of those that are open beside a worker.
-    fn beside(&self, member: u32) -> impl Iterator<Item = Identity> {
-        self.known.iter().filter_map(move |known| match &known.stage {
-            Stage::Open(open) => Some(open.identity).filter(|_| open.beside == member),
+    /// The leaders of all sessions in which somebody may be.
+    pub(super) fn leaders(&self) -> &[Identity] {
+        &self.leaders
+    }
+
+    /// True if they are others than before.
+    fn find_leaders(&mut self) -> bool {
+        let open: BTreeSet<Identity> = self.open().map(|open| open.identity).collect();
+        if open == self.open {
+            return false;
+        }
+        if !self.open.is_subset(&open) {
+            let all = Process::all();
+            let is_left = |leader: &Identity| all.iter().any(|process| process.session == leader.pid);
+            self.leaders.retain(|leader| open.contains(leader) || is_left(leader));
+        }
+        self.leaders.extend(open.difference(&self.open));
+        self.open = open;
+        true
+    }
+
+    fn open(&self) -> impl Iterator<Item = &Open> {
+        self.known.iter().filter_map(|known| match &known.stage {
+            Stage::Open(open) => Some(&**open),
             Stage::Ended { .. } => None,
         })
+    }
+
+    /// The programs of those that are open beside a worker.
+    fn beside(&self, member: u32) -> impl Iterator<Item = Identity> {
+        self.open().filter(move |open| open.beside == member).map(|open| open.identity)
     }
 
     /// Those that have ended a while ago, and the oldest of too many.
@@ -249,7 +283,7 @@ impl Known {
 
     /// Ends whoever still has the terminal of one that has ended. Those who began a session of their own are let be until
     /// the run ends.
-    fn clear(&mut self, now: Instant) {
+    fn clear(&mut self, owner: u32, now: Instant) {
         let Stage::Ended { rest, .. } = &mut self.stage else { return };
         let Some(left) = rest else { return };
         if left.log.finish(Duration::ZERO) {
@@ -258,11 +292,11 @@ impl Known {
         }
         match left.strike_at {
             None => {
-                left.strike(Signal::HUP);
+                left.strike(owner, Signal::HUP);
                 left.strike_at = Some(now + HANGUP_GRACE);
             }
             Some(at) if now >= at => {
-                let found = left.strike(Signal::KILL);
+                let found = left.strike(owner, Signal::KILL);
                 // To look at all processes of the machine takes a while.
                 left.strike_at = Some(now + if found { LOOK_AROUND } else { KEPT_FOR });
             }
@@ -285,9 +319,9 @@ impl Known {
 
 impl Rest {
     /// Signals all of its session, if somebody is left of that.
-    fn strike(&self, what: Signal) -> bool {
+    fn strike(&self, owner: u32, what: Signal) -> bool {
         let leaders = [self.leader];
-        let kin = Kin { supervisor: None, owner: 0, marks: &[], leaders: &leaders, seen: &[], groups: &[] };
+        let kin = Kin { supervisor: None, owner, marks: &[], leaders: &leaders, seen: &[], groups: &[] };
         let living = kin.living();
         for process in &living {
             // Whoever is stopped would not hear of a hangup.

@@ -47,6 +47,11 @@ fn stubborn(bench: &Bench, name: &str, how: &str) -> String {
     format!("trap '' HUP; {how} sh -c 'echo $$ > {0}; exec sleep 600' & until [ -s {0} ]; do :; done", file.display())
 }
 
+/// In how many sessions the run is looked for if its supervisor is lost.
+fn noted_leaders(bench: &Bench) -> usize {
+    fs::read_to_string(bench.file("workers.json")).unwrap_or_default().matches("pid").count()
+}
+
 /// What threads of the supervisor look after terminals.
 fn threads(bench: &Bench) -> Vec<String> {
     let tasks = fs::read_dir(format!("/proc/{}/task", bench.supervisor().as_raw_nonzero())).unwrap();
@@ -66,6 +71,36 @@ fn whoever_is_left_of_a_shell_and_has_its_terminal_is_ended_and_no_thread_stays(
     until("the end of what is left", || (!lives(&left)).then_some(()));
     until("the end of its threads", || (threads(&bench) == before).then_some(()));
     assert_eq!(end(&open(&bench, "exit 3")).exit.code, Some(3));
+}
+
+#[test]
+fn whoever_hides_in_the_session_of_a_shell_is_found_when_supervisor_and_service_are_killed() {
+    let mut bench = Bench::new();
+    bench.start(&gang("exec sleep 600", 1));
+    // Neither its environment nor a terminal tells whose it is.
+    let hides = |name| stubborn(&bench, name, "env -i 0<&- >/dev/null 2>&1");
+    let is_open = open(&bench, &format!("{}; exec sleep 600", hides("beside")));
+    let has_ended = open(&bench, &hides("behind"));
+    let hidden = ["beside", "behind"].map(|name| pid_in(&bench, name));
+    assert_eq!(end(&has_ended).exit.code, Some(0));
+    until("that the sessions of all are noted", || (noted_leaders(&bench) == 3).then_some(()));
+    assert!(is_open.end().is_none() && hidden.iter().all(|pid| lives(pid)));
+    let supervisor = bench.supervisor();
+    bench.crash();
+    kill_process(supervisor, Signal::KILL).unwrap();
+    bench.restart();
+    assert_eq!(bench.ending().trouble.as_deref(), Some("its supervisor was lost"));
+    assert!(!hidden.iter().any(|pid| lives(pid)), "{hidden:?}");
+}
+
+#[test]
+fn the_session_of_a_shell_of_which_nothing_is_left_is_not_looked_for() {
+    let mut bench = Bench::new();
+    bench.start(&gang("exec sleep 600", 1));
+    let shell = open(&bench, "read line");
+    until("that it is noted", || (noted_leaders(&bench) == 2).then_some(()));
+    shell.hang_up().unwrap();
+    until("that it is not any more", || (noted_leaders(&bench) == 1).then_some(()));
 }
 
 #[test]
