@@ -95,6 +95,10 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const SWEEP: Duration = Duration::from_secs(5);
 /// So long the process that keeps watch may take altogether.
 pub(crate) const LONGEST: Duration = Duration::from_secs(60);
+/// So much is read at once.
+const BUFFER: usize = 4096;
+/// So often it is read at the end, which is twice what a pipe holds. A process that nobody finds may write for ever.
+const LAST_READS: usize = 32;
 /// So much of what a command complains is kept, and told.
 const COMPLAINT: usize = 4096;
 const TOLD: usize = 200;
@@ -114,10 +118,10 @@ pub(crate) fn words() -> [&'static str; 1] {
 
 /// Lets another process deliver what standard input says, for as long as that may take, and reports on standard output.
 pub fn watch_over_notification() -> ExitCode {
-    close_inherited();
+    let closed = close_inherited();
     // Whoever leads a session already has no terminal to lose.
     let _ = setsid();
-    let report = read_errand(io::stdin()).and_then(|(text, errand)| {
+    let report = closed.and_then(|()| read_errand(io::stdin())).and_then(|(text, errand)| {
         set_child_subreaper(Some(getpid()))?;
         watch_over(start(&text)?, &errand)
     });
@@ -222,7 +226,7 @@ impl Complaint {
 
     /// What is there now; only after it was seen that something is.
     fn read(&mut self) {
-        let mut buffer = [0; 4096];
+        let mut buffer = [0; BUFFER];
         match self.source.as_mut().map(|source| source.read(&mut buffer)) {
             Some(Ok(count @ 1..)) => {
                 self.text.extend_from_slice(&buffer[..count]);
@@ -236,7 +240,8 @@ impl Complaint {
     /// What is still there of processes that have ended.
     fn drain(&mut self) {
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        while let Some(source) = &self.source {
+        for _ in 0..LAST_READS {
+            let Some(source) = &self.source else { return };
             let mut watched = [PollFd::from_borrowed_fd(source.as_fd(), PollFlags::IN)];
             if !poll(&mut watched, Some(&now)).is_ok_and(|ready| ready > 0) {
                 return;
@@ -258,8 +263,9 @@ fn plain(text: &str) -> String {
 /// Becomes the job's user, and then the command, or sends the message with `post`. What goes wrong is said on standard error,
 /// to the process of this number that watches over it.
 pub fn notify_as_user(watcher: i32, post: Post) -> ExitCode {
-    close_inherited();
-    let prepared = read_errand(io::stdin()).map_err(|error| format!("it cannot be read: {error}"));
+    let closed = close_inherited().map_err(|error| error.to_string());
+    let read = || read_errand(io::stdin()).map_err(|error| format!("it cannot be read: {error}"));
+    let prepared = closed.and_then(|()| read());
     let prepared = prepared.and_then(|(_, errand)| prepare(&errand, watcher).map(|()| errand));
     let (code, why) = match prepared {
         Err(why) => (CANNOT_RUN, why),
@@ -281,7 +287,7 @@ fn prepare(errand: &Errand, watcher: i32) -> Result<(), String> {
     let other = errand.account.as_ref().filter(|account| !is_already(account));
     let groups = other.map_or_else(|| Ok(Vec::new()), groups_of).map_err(|failure| failure.reason)?;
     // Where users are looked up may be left open, and is not the user's to read.
-    close_inherited();
+    close_inherited().map_err(|error| error.to_string())?;
     setsid().map_err(|error| format!("cannot begin a session: {error}"))?;
     limit(errand.limits).map_err(|failure| failure.reason)?;
     umask(Mode::from_raw_mode(errand.umask));
@@ -336,6 +342,14 @@ mod tests {
         assert_eq!(judged(ended(75), "it answered 503", &url), report(Some("it answered 503"), true));
         assert_eq!(judged(ended(1), "it answered 404", &url), report(Some("it answered 404"), false));
         assert!(overdue(&url).again && !overdue(&command).again);
+    }
+
+    #[test]
+    fn a_process_that_nobody_finds_and_that_writes_for_ever_is_not_read_for_ever() {
+        let endless = std::os::fd::OwnedFd::from(File::open("/dev/zero").unwrap());
+        let mut complaint = Complaint::of(Some(endless.into()));
+        complaint.drain();
+        assert_eq!((complaint.source.is_some(), complaint.text.len()), (true, COMPLAINT));
     }
 
     #[test]

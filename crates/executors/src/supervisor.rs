@@ -20,7 +20,7 @@ const WRITE_AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// Holds the run in this directory until it has ended. Leaves at once, without an error, if another supervisor has it or
 /// had it.
 pub fn supervise(run_dir: &Path) -> Result<(), ExecutorError> {
-    close_inherited();
+    close_inherited().map_err(ExecutorError::system("begin with nothing inherited"))?;
     keep_files_private();
     let dir = RunDir::at(run_dir);
     if !dir.exists() {

@@ -40,11 +40,12 @@ pub(crate) struct StartFailure {
 
 /// Turns this process into one worker of the run, or into the shell of that name beside it. Returns only if that fails; the supervisor then knows why.
 pub fn become_worker(run_dir: &Path, member: u32, shell: Option<&str>) -> ExitCode {
-    close_inherited();
+    let close = || close_inherited().map_err(|error| StartFailure { code: CANNOT_RUN, reason: error.to_string() });
+    let closed = close();
     let launched = SystemTime::now();
-    let orders = orders(run_dir, member, shell);
+    let orders = closed.and_then(|()| orders(run_dir, member, shell));
     // Where users are looked up may be left open, and is not the job's to read.
-    close_inherited();
+    let orders = orders.and_then(|orders| close().map(|()| orders));
     let status = rustix::io::fcntl_dupfd_cloexec(io::stdin().as_fd(), 3).map(File::from);
     let prepared = orders.and_then(|orders| prepare(run_dir, &orders).map(|input| (orders, input)));
     let failure = prepared.map_or_else(
