@@ -28,6 +28,14 @@ pub struct Checkpoints {
     dir: PathBuf,
 }
 
+/// A job that has not ended and has checkpoints, perhaps.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Keeper {
+    pub job: ClaimId,
+    /// Those that it runs again. What they have saved stays under their numbers until this one is launched.
+    pub earlier: Vec<ClaimId>,
+}
+
 /// In a checkpoint directory outside of the data directory: to which data directory it belongs.
 const MARK: &str = "moira-identity";
 /// In the data directory: which checkpoint directory outside of it is used.
@@ -86,10 +94,10 @@ impl Checkpoints {
         Ok(places)
     }
 
-    /// Makes the directory, or takes it up, for the data directory with this identity. It is refused if these jobs, which
-    /// were launched and have not ended, would be without their checkpoints.
-    pub fn take(&self, identity: &str, live: impl Iterator<Item = ClaimId>) -> Result<(), ExecutorError> {
-        self.inspect(Some(identity), live)?;
+    /// Makes the directory, or takes it up, for the data directory with this identity. It is refused if these jobs would be
+    /// without their checkpoints.
+    pub fn take(&self, identity: &str, keepers: &[Keeper]) -> Result<(), ExecutorError> {
+        self.inspect(Some(identity), keepers)?;
         if self.is_usual() {
             make_dir(&self.dir, passage())?;
             return disk::remove(&self.note()).map_err(ExecutorError::file("remove", &self.note()));
@@ -102,10 +110,10 @@ impl Checkpoints {
 
     /// Whether it could be taken, as far as that can be found out without changing anything. A data directory that was
     /// never used has no identity.
-    pub fn inspect(&self, identity: Option<&str>, live: impl Iterator<Item = ClaimId>) -> Result<(), ExecutorError> {
+    pub fn inspect(&self, identity: Option<&str>, keepers: &[Keeper]) -> Result<(), ExecutorError> {
         let before = self.used_before()?;
         if before != self.dir {
-            self.refuse_to_leave(before, identity.unwrap_or_default(), live)?;
+            self.refuse_to_leave(before, identity.unwrap_or_default(), keepers)?;
         }
         if self.is_usual() {
             return Ok(());
@@ -175,12 +183,7 @@ impl Checkpoints {
     }
 
     /// The jobs would start anew, and those that run would save where nobody looks again.
-    fn refuse_to_leave(
-        &self,
-        before: PathBuf,
-        identity: &str,
-        live: impl Iterator<Item = ClaimId>,
-    ) -> Result<(), ExecutorError> {
+    fn refuse_to_leave(&self, before: PathBuf, identity: &str, keepers: &[Keeper]) -> Result<(), ExecutorError> {
         let left = Checkpoints { data_dir: self.data_dir.clone(), dir: before };
         if left.marked()?.is_some_and(|found| found != identity) {
             // This data directory is a copy of the one that they belong to.
@@ -193,9 +196,16 @@ impl Checkpoints {
         // Moved as a whole it has taken its mark along.
         let is_gone = !left.is_usual() && left.marked()?.is_none() && self.marked()?.is_none();
         let mut jobs = Vec::new();
-        for job in live {
-            if is_gone || running.contains(&job) || !names_in(&left.of(job))?.is_empty() {
-                jobs.push(job.to_string());
+        for keeper in keepers {
+            if is_gone || running.contains(&keeper.job) || !names_in(&left.of(keeper.job))?.is_empty() {
+                jobs.push(keeper.job.to_string());
+                continue;
+            }
+            for earlier in &keeper.earlier {
+                if !names_in(&left.of(*earlier))?.is_empty() {
+                    jobs.push(format!("{} (as {earlier})", keeper.job));
+                    break;
+                }
             }
         }
         if jobs.is_empty() {
@@ -273,12 +283,16 @@ mod tests {
 
         /// Takes the directory for a data directory in which this job has not ended.
         fn take(&self, name: &str, identity: &str, live: u32) -> Result<Checkpoints, String> {
+            self.take_for(name, identity, Keeper { job: ClaimId(live), earlier: Vec::new() })
+        }
+
+        fn take_for(&self, name: &str, identity: &str, keeper: Keeper) -> Result<Checkpoints, String> {
             let found = match name {
                 "" => Ok(Checkpoints::in_data_dir(&self.data_dir())),
                 name => Checkpoints::at(&self.data_dir(), &self.path(name)),
             };
             let checkpoints = found.map_err(|error| error.to_string())?;
-            checkpoints.take(identity, [ClaimId(live)].into_iter()).map_err(|error| error.to_string())?;
+            checkpoints.take(identity, &[keeper]).map_err(|error| error.to_string())?;
             Ok(checkpoints)
         }
 
@@ -373,6 +387,18 @@ mod tests {
             assert!(scene.take(now, OWN, 3).is_ok(), "the place was changed while job 3 was not there");
             scene.save(if now.is_empty() { "data/checkpoints" } else { now }, 3);
         }
+    }
+
+    #[test]
+    fn a_job_that_runs_an_earlier_one_again_keeps_what_that_one_saved() {
+        let scene = Scene::new();
+        scene.take("", OWN, 3).unwrap();
+        scene.save("data/checkpoints", 3);
+        let requeued =
+            |earlier: &[u32]| Keeper { job: ClaimId(9), earlier: earlier.iter().copied().map(ClaimId).collect() };
+        let refused = scene.take_for("a", OWN, requeued(&[5, 3])).unwrap_err();
+        assert!(refused.contains("jobs 9 (as 3) have not ended"), "{refused}");
+        scene.take_for("a", OWN, requeued(&[5])).unwrap();
     }
 
     #[test]

@@ -60,7 +60,7 @@ mod watch;
 mod worker;
 mod workers;
 
-pub use checkpoints::Checkpoints;
+pub use checkpoints::{Checkpoints, Keeper};
 pub use ending::{Ending, Exit, Usage};
 pub use enforcement::{CpuLimit, Enforcement};
 pub use error::ExecutorError;

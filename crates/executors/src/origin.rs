@@ -271,7 +271,7 @@ mod tests {
         fn new() -> Scene {
             let scene = Scene(tempfile::tempdir().unwrap());
             make_places(scene.0.path()).unwrap();
-            scene.place().take(OWN, std::iter::empty()).unwrap();
+            scene.place().take(OWN, &[]).unwrap();
             scene
         }
 

@@ -46,7 +46,7 @@ fn executor(data_dir: &Path) -> Local {
 
 fn checkpoints(data_dir: &Path) -> Checkpoints {
     let checkpoints = Checkpoints::in_data_dir(data_dir);
-    checkpoints.take("", std::iter::empty()).unwrap();
+    checkpoints.take("", &[]).unwrap();
     checkpoints
 }
 

@@ -36,7 +36,7 @@ pub struct Clearing {
 
 impl Clearing {
     /// Looks what would go. Of jobs that ended this long ago, if that is said, the checkpoints go too; never those of a
-    /// job that has not ended, or on which such a job waits.
+    /// job that has not ended, on which such a job waits or that it runs again.
     pub fn look(data_dir: &Path, limits: &Retention, checkpoints_after: Option<Span>) -> Result<Clearing, ServerError> {
         let path = journal_path(data_dir);
         let past = if path.exists() { Some(known(&path)?) } else { None };
@@ -89,7 +89,7 @@ impl Past {
 
     fn old_checkpoints(&self, folder: &Path, after: Span) -> Result<Vec<OldCheckpoints>, ServerError> {
         let Some(identity) = self.ledger.identity() else { return Ok(Vec::new()) };
-        let (now, needed) = (self.now(), needed(&self.state));
+        let (now, needed) = (self.now(), needed(&self.state, &self.ledger));
         let has_ended = |job: ClaimId, submitted: Time| match self.claim(job) {
             Some(claim) => claim.submitted == submitted && ended_at(claim).is_some_and(|at| now.since(at) >= after),
             // It ended before it was forgotten.

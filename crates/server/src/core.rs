@@ -538,7 +538,7 @@ impl Batch<'_> {
         if let Some(key) = &submission.key
             && let Some(known) = self.core.ledger.keyed(caller.uid, key)
         {
-            return if known.request == submission.request {
+            return if known.request == submission.request && known.continues == submission.continues {
                 Ok(Awaited::Known(Ok(Done::Numbered(JobId::job(known.first.0), false))))
             } else {
                 let detail =
@@ -553,6 +553,7 @@ impl Batch<'_> {
                 format!("job {number} was submitted under the idempotency key `{key}`: it has ended and was forgotten");
             return Err(Problem::conflict(detail));
         }
+        refuse_second_requeue(&self.core.ledger, &submission.continues)?;
         self.check_ceiling(caller, &submission)?;
         let first = ClaimId(self.core.ledger.next_number());
         let acceptance = Arc::new(Acceptance {
@@ -750,6 +751,20 @@ pub(crate) fn no_job(ledger: &Ledger, id: JobId) -> Problem {
     })
 }
 
+/// What is run again is run again once: its checkpoints go to one job. The door asks the same, but two may come in at once.
+pub(crate) fn refuse_second_requeue(ledger: &Ledger, continues: &[ClaimId]) -> Result<(), Problem> {
+    let Some(latest) = continues.iter().max() else { return Ok(()) };
+    // Whoever runs a job again has a higher number.
+    let later = ledger.submissions_before(u32::MAX).rev().take_while(|later| later.first > *latest);
+    for later in later {
+        if let Some(claim) = continues.iter().find(|claim| later.continues.contains(claim)) {
+            let (id, later) = (ledger.id(*claim), JobId::job(later.first.0));
+            return Err(Problem::conflict(format!("job {id} was requeued before, as job {later}: requeue that one")));
+        }
+    }
+    Ok(())
+}
+
 pub(crate) fn not_yours(id: JobId) -> Problem {
     Problem::new(403, "not-allowed", format!("job {id} belongs to someone else"))
 }
@@ -910,6 +925,13 @@ mod tests {
     fn submit(core: &mut Core, secs: u64, queue: &str, change: impl FnOnce(&mut JobRequest)) -> Reply {
         let mut request = JobRequest { queue: Some(queue.into()), ..JobRequest::new(["train"]) };
         change(&mut request);
+        let submission = examined(core, request, None);
+        let caller = Caller::new(1, "ada", Role::User);
+        let mut step = core.step(Time::from_secs(secs), vec![(caller, Ask::Submit(Box::new(submission)))], Vec::new());
+        step.replies.remove(0)
+    }
+
+    fn examined(core: &Core, request: JobRequest, key: Option<&str>) -> Submission {
         let books = core.engine.state().books();
         let scene = Scene {
             cluster: &books.cluster,
@@ -920,10 +942,58 @@ mod tests {
             expected: None,
             claims_of: &|_| None,
         };
-        let submission = Submission::of(request, &scene, None, None).unwrap();
-        let caller = Caller::new(1, "ada", Role::User);
-        let mut step = core.step(Time::from_secs(secs), vec![(caller, Ask::Submit(Box::new(submission)))], Vec::new());
-        step.replies.remove(0)
+        Submission::of(request, &scene, None, key.map(Into::into)).unwrap()
+    }
+
+    /// Job 0 was submitted under the key `first` and has ended; then, in one step, it is requeued under each of these keys.
+    fn requeued_at_once(keys: &[Option<&str>]) -> Vec<Result<(u32, bool), String>> {
+        let mut core = guarded("1x1", Vec::new(), "fifo");
+        let ada = Caller::new(1, "ada", Role::User);
+        let request = || JobRequest::new(["train"]);
+        let ask = |submission| (ada.clone(), Ask::Submit(Box::new(submission)));
+        let first = ask(examined(&core, request(), Some("first")));
+        core.step(Time::from_secs(1), vec![first], Vec::new());
+        core.step(Time::from_secs(2), vec![(ada.clone(), Ask::Cancel(JobId::job(0)))], Vec::new());
+        let run = Run { claim: ClaimId(0), attempt: 1 };
+        let stopped =
+            Ending { told_to_stop: true, exits: vec![Exit { code: Some(143), signal: None }], ..Ending::default() };
+        core.step(Time::from_secs(3), Vec::new(), vec![News::Ended { run, ending: stopped }]);
+        assert!(!core.engine.state().books().claim(ClaimId(0)).is_live());
+        let requeue =
+            |key: &Option<&str>| Submission { continues: vec![ClaimId(0)], ..examined(&core, request(), *key) };
+        let asks = keys.iter().map(|key| ask(requeue(key))).collect();
+        let step = core.step(Time::from_secs(4), asks, Vec::new());
+        let told = step.replies.into_iter().map(|reply| match reply {
+            Ok(Done::Numbered(id, is_new)) => Ok((id.number, is_new)),
+            Ok(other) => panic!("{other:?}"),
+            Err(problem) => Err(format!("{}: {problem}", problem.status)),
+        });
+        told.collect()
+    }
+
+    #[test]
+    fn of_two_that_requeue_a_job_at_once_one_does() {
+        let refused = |reply: &Result<(u32, bool), String>| {
+            let why = reply.as_ref().unwrap_err();
+            why.starts_with("409: ") && why.contains("job 0 was requeued before, as job 1: requeue that one")
+        };
+        for keys in [[None, None], [Some("a"), Some("b")], [None, Some("a")]] {
+            let replies = requeued_at_once(&keys);
+            assert!(replies[0] == Ok((1, true)) && refused(&replies[1]), "{keys:?}: {replies:?}");
+        }
+        assert_eq!(
+            requeued_at_once(&[Some("a"), Some("a")]),
+            [Ok((1, true)), Ok((1, false))],
+            "it is the same requeue"
+        );
+    }
+
+    #[test]
+    fn a_requeue_under_the_key_of_the_job_itself_is_not_taken_for_that_job() {
+        let replies = requeued_at_once(&[Some("first"), None]);
+        let why = replies[0].as_ref().unwrap_err();
+        assert!(why.contains("another job was submitted under the idempotency key `first`: job 0"), "{why}");
+        assert_eq!(replies[1], Ok((1, true)));
     }
 
     fn shown(core: &Core) -> crate::replica::Shown {

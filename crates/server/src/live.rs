@@ -25,7 +25,7 @@ use crate::notification;
 use crate::postponed::Postponed;
 use crate::pulse::Pulse;
 use crate::replica::Replica;
-use crate::retention::Forgetting;
+use crate::retention::{Forgetting, continued_by};
 
 /// Where facts are kept before anything is done about them.
 pub trait Store: Send {
@@ -585,8 +585,16 @@ impl Live {
             tuning,
             origin: self.core.origin(run.claim),
             limit: self.limit_of(run),
-            continues: acceptance.continued_by(run.claim),
+            continues: self.continued_by(run.claim),
         }
+    }
+
+    /// The job whose checkpoints this one takes over. One that ended before it was launched has left those of the job that
+    /// it was to run again.
+    fn continued_by(&self, claim: ClaimId) -> Option<ClaimId> {
+        let claims = self.core.engine.state().books().claims();
+        let was_launched = |job: &ClaimId| claims.get(*job).is_none_or(|job| job.progress.launches > 0);
+        continued_by(&self.core.ledger, claim).find(was_launched)
     }
 
     /// What is left of the time the job may hold devices.

@@ -4,7 +4,6 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 
 use executors::{Checkpoints, CpuLimit, probe_devices};
-use plan::Claims;
 
 use crate::data_dir::{journal_path, refuse_foreign};
 use crate::error::ServerError;
@@ -12,6 +11,7 @@ use crate::http;
 use crate::live::changes_to;
 use crate::opening::inspect;
 use crate::queues::Review;
+use crate::retention::keepers;
 use crate::service::{build_policy, without_queues};
 use crate::settings::{Config, Settings};
 
@@ -39,9 +39,8 @@ pub fn rehearse(config: Config, path: &Path, data_dir: Option<&Path>) -> Result<
         };
         past = inspect(data_dir, &checkpoints)?;
         let identity = past.as_ref().and_then(|past| past.ledger.identity()).map(|identity| identity.to_string());
-        let claims = past.as_ref().map(|past| past.state.books().claims());
-        let launched = claims.into_iter().flat_map(Claims::live).filter(|claim| claim.progress.launches > 0);
-        checkpoints.inspect(identity.as_deref(), launched.map(|claim| claim.id))?;
+        let keepers = past.as_ref().map(|past| keepers(&past.state, &past.ledger)).unwrap_or_default();
+        checkpoints.inspect(identity.as_deref(), &keepers)?;
     }
     let Some(past) = past else {
         draft.build()?;

@@ -12,7 +12,7 @@ use std::time::{Duration as Wait, SystemTime};
 use api::{Duration, Quantity};
 use cluster::{ClaimId, Run, Span, Time};
 use engine::State;
-use executors::{ExecutorError, Input, Settled, SettledRun};
+use executors::{ExecutorError, Input, Keeper, Settled, SettledRun};
 use journal::StoredArchive;
 use plan::{Claim, Phase};
 use serde::{Deserialize, Serialize};
@@ -97,10 +97,30 @@ impl Forgetting {
     }
 }
 
-/// Jobs on which one depends that has not ended, and those of whose end no policy has heard yet.
-pub(crate) fn needed(state: &State) -> BTreeSet<ClaimId> {
-    let depended_on = state.books().claims().live().flat_map(|claim| claim.spec.after.iter());
-    depended_on.chain(state.changed()).copied().collect()
+/// Jobs on which one depends that has not ended or that such a one runs again, and those of whose end no policy has heard
+/// yet.
+pub(crate) fn needed(state: &State, ledger: &Ledger) -> BTreeSet<ClaimId> {
+    let live = || state.books().claims().live();
+    let depended_on = live().flat_map(|claim| claim.spec.after.iter());
+    let continued = live().flat_map(|claim| continued_by(ledger, claim.id));
+    depended_on.chain(state.changed()).copied().chain(continued).collect()
+}
+
+/// The earlier jobs that this one runs again, the latest first. Their checkpoints go to it when it is launched, and stay
+/// under their numbers until then.
+pub(crate) fn continued_by(ledger: &Ledger, claim: ClaimId) -> impl Iterator<Item = ClaimId> {
+    let earlier = |claim: &ClaimId| ledger.acceptance(*claim)?.continued_by(*claim);
+    std::iter::successors(earlier(&claim), earlier)
+}
+
+/// The jobs that would start anew without the checkpoints there are: they were launched or run an earlier one again, and
+/// have not ended.
+pub(crate) fn keepers(state: &State, ledger: &Ledger) -> Vec<Keeper> {
+    let keeper = |claim: &Claim| Keeper { job: claim.id, earlier: continued_by(ledger, claim.id).collect() };
+    let live = state.books().claims().live().map(|claim| (claim.progress.launches > 0, keeper(claim)));
+    live.filter(|(was_launched, keeper)| *was_launched || !keeper.earlier.is_empty())
+        .map(|(_, keeper)| keeper)
+        .collect()
 }
 
 /// A submission that has ended as a whole.
@@ -113,7 +133,7 @@ struct Ended {
 /// Claims of jobs that ended too long ago, or which are too many or too large together, the oldest first and about so many
 /// at most. An array is forgotten as a whole, and a job that is needed stays.
 pub(crate) fn forgettable(now: Time, state: &State, ledger: &Ledger, limits: &Retention, most: usize) -> Vec<ClaimId> {
-    let (claims, needed) = (state.books().claims(), needed(state));
+    let (claims, needed) = (state.books().claims(), needed(state, ledger));
     // Of whom somebody is still to be told.
     let untold: BTreeSet<ClaimId> = ledger.notifications_due().map(|(_, due)| due.claim).collect();
     let mut ended: Vec<Ended> = Vec::new();

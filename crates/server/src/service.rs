@@ -29,7 +29,7 @@ use crate::postponed::Postponed;
 use crate::queues::Review;
 use crate::replica::Replica;
 use crate::reserve::Reserved;
-use crate::retention::{Forgetting, keep_tidy};
+use crate::retention::{Forgetting, keep_tidy, keepers};
 use crate::seldom::cut;
 use crate::settings::{Config, DEFAULT_POLICY, Settings};
 use crate::store::JournalStore;
@@ -181,11 +181,10 @@ pub(crate) fn settle_numbers(
     Ok(())
 }
 
-/// Jobs that were launched and have not ended keep their checkpoints.
+/// Jobs that have not ended keep their checkpoints.
 fn take(checkpoints: &Checkpoints, opening: &Opening) -> Result<(), ServerError> {
-    let claims = opening.past.as_ref().map(|past| past.state.books().claims());
-    let launched = claims.into_iter().flat_map(plan::Claims::live).filter(|claim| claim.progress.launches > 0);
-    Ok(checkpoints.take(&opening.journal.identity().to_string(), launched.map(|claim| claim.id))?)
+    let keepers = opening.past.as_ref().map(|past| keepers(&past.state, &past.ledger)).unwrap_or_default();
+    Ok(checkpoints.take(&opening.journal.identity().to_string(), &keepers)?)
 }
 
 fn set_aside(

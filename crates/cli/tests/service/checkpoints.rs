@@ -129,6 +129,35 @@ fn a_job_does_not_lose_its_checkpoints_by_a_change_of_their_place() {
 }
 
 #[test]
+fn a_job_that_waits_to_run_another_again_does_not_lose_its_checkpoints_by_a_change_of_their_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let [old, new] = ["old", "new"].map(|name| fs::canonicalize(folder.path()).unwrap().join(name));
+    let mut service = Service::start(&with_checkpoints_in(&old));
+    let script = "cat $MOIRA_CHECKPOINT_DIR/state && exit 0; echo 41 > $MOIRA_CHECKPOINT_DIR/state; exit 3";
+    let first = service.submit(&["--", "sh", "-c", script]);
+    service.until(&first, "failed");
+    eventually("it is put away", || !service.data_dir().join("runs").join(format!("{first}.1")).exists());
+    let node = service.get("/v1/nodes").body["nodes"][0]["name"].as_str().unwrap().to_string();
+    assert!(service.moira(&["node", "cordon", &node]).status.success());
+    let second = service.json(&["requeue", "-o", "json", &first])["id"].as_str().unwrap().to_string();
+    let restart = |service: &mut Service, place: &Path| {
+        service.kill();
+        fs::write(service.data_dir().join("moira.toml"), with_checkpoints_in(place)).unwrap();
+        service.spawn();
+    };
+    restart(&mut service, &new);
+    assert_eq!(service.end().code(), Some(1), "it does not go on without them");
+    let said = service.log();
+    let last = said.lines().last().unwrap_or_default();
+    assert!(last.contains(&format!("checkpoint_dir: jobs {second} (as {first}) have not ended")), "{last}");
+    restart(&mut service, &old);
+    service.until_ready();
+    assert!(service.moira(&["node", "uncordon", &node]).status.success());
+    service.until(&second, "succeeded");
+    assert_eq!(service.moira(&["logs", &second]).stdout, b"41\n");
+}
+
+#[test]
 fn gc_removes_checkpoints_from_the_place_they_are_kept_in_and_nothing_else_there() {
     let folder = tempfile::tempdir().unwrap();
     let place = fs::canonicalize(folder.path()).unwrap().join("checkpoints");

@@ -84,6 +84,31 @@ fn checkpoints_go_only_if_asked_for_and_never_those_of_a_job_that_has_not_ended(
 }
 
 #[test]
+fn checkpoints_of_a_job_that_is_run_again_stay_until_the_new_one_has_taken_them_over() {
+    let service = Service::start(FOUR_DEVICES);
+    let script = "cat $MOIRA_CHECKPOINT_DIR/state && exit 0; echo 41 > $MOIRA_CHECKPOINT_DIR/state; exit 3";
+    let first = service.submit(&["--", "sh", "-c", script]);
+    service.until(&first, "failed");
+    let node = service.get("/v1/nodes").body["nodes"][0]["name"].as_str().unwrap().to_string();
+    let turn = |how: &str| assert!(service.moira(&["node", how, &node]).status.success(), "{how}");
+    // Nothing is launched here meanwhile.
+    turn("cordon");
+    let requeue = |id: &str| service.json(&["requeue", "-o", "json", id])["id"].as_str().unwrap().to_string();
+    let second = requeue(&first);
+    assert!(gc(&service, &["--checkpoints"]).is_empty(), "job {second} needs what job {first} has saved");
+    // One that never began has nothing of its own to go on from.
+    service.json(&["cancel", "-o", "json", &second]);
+    service.until(&second, "cancelled");
+    let third = requeue(&second);
+    assert!(gc(&service, &["--checkpoints"]).is_empty(), "job {third} needs it too");
+    turn("uncordon");
+    service.until(&third, "succeeded");
+    assert_eq!(service.moira(&["logs", &third]).stdout, b"41\n");
+    let place = service.data_dir().join("checkpoints").join(&third).display().to_string();
+    assert_eq!(gc(&service, &["--checkpoints"]), [("checkpoints".to_string(), place)]);
+}
+
+#[test]
 fn jobs_are_left_to_a_service_that_runs() {
     let service = Service::start(FOUR_DEVICES);
     let id = finished(&service);

@@ -166,7 +166,7 @@ pub(crate) fn open(data: &Path, limit: CpuLimit, supervisor: Vec<OsString>) -> (
         AcceleratorDraft { cores: 2.0, ..AcceleratorDraft::of("fast", 2) },
     ]);
     let checkpoints = Checkpoints::in_data_dir(data);
-    checkpoints.take("", std::iter::empty()).unwrap();
+    checkpoints.take("", &[]).unwrap();
     (Local::open_with(data, checkpoints, machine.unwrap(), supervisor, sender, limit).unwrap(), news)
 }
 

@@ -12,8 +12,8 @@ use super::Door;
 use super::errors::{Failure, Named, Refusals};
 use super::jobs::{examine, key_of, show_job};
 use super::peer::By;
-use crate::core::{Ask, Done, no_job, not_yours};
-use crate::fact::{Acceptance, Array, Caller};
+use crate::core::{Ask, Done, no_job, not_yours, refuse_second_requeue};
+use crate::fact::{Array, Caller};
 use crate::replica::Shown;
 use crate::views::state_of;
 
@@ -82,10 +82,7 @@ impl Again {
         if continues.is_empty() {
             return Err(Problem::conflict(format!("job {id} has succeeded: there is nothing to run again")));
         }
-        if let Some(later) = continued(shown, &continues) {
-            let later = shown.ledger.id(later);
-            return Err(Problem::conflict(format!("job {id} was requeued before, as job {later}: requeue that one")));
-        }
+        refuse_second_requeue(&shown.ledger, &continues)?;
         let array = acceptance.array.as_ref().map(|array| Array {
             indices: continues.iter().map(|claim| array.indices[(claim.0 - acceptance.first.0) as usize]).collect(),
             at_once: array.at_once,
@@ -98,12 +95,6 @@ impl Again {
         request.depends_on.retain(|id| !has_succeeded(shown, *id));
         Ok(Again { request, array, continues })
     }
-}
-
-/// The job that runs one of these again, if one does.
-fn continued(shown: &Shown, claims: &[ClaimId]) -> Option<ClaimId> {
-    let continues = |it: &&std::sync::Arc<Acceptance>| it.continues.iter().any(|claim| claims.contains(claim));
-    shown.ledger.submissions_before(u32::MAX).rev().find(continues).map(|later| later.first)
 }
 
 /// One that is forgotten has ended long ago, and was not in the way.
