@@ -1,7 +1,7 @@
 //! The cluster as it would be after a plan, in which the safeguards try things out. It knows what would be free and what
 //! queues would hold; it knows no rule by which somebody should have something.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use cluster::{ClaimId, Gpus, Grain, JobSpec, Placement, QueueId, SliceSet, Slot, Time};
@@ -22,6 +22,8 @@ pub(crate) struct After<'a> {
     pub(crate) promised: Vec<Gpus>,
     /// What differs from what is meant for claims now.
     changes: BTreeMap<ClaimId, Option<Arc<Allotment>>>,
+    /// Claims that would have something.
+    holders: BTreeSet<ClaimId>,
     /// Claims that the safeguards have looked after, and why they have what they have.
     notes: BTreeMap<ClaimId, Option<Note>>,
     pub(crate) reserved: Vec<Reservation>,
@@ -56,8 +58,8 @@ impl<'a> After<'a> {
     pub(crate) fn new(snapshot: &Snapshot<'a>, plan: &Plan) -> After<'a> {
         let books = snapshot.books;
         let mut pinned = vec![Gpus::ZERO; books.queues.len()];
-        let live = books.claims().live().filter(|claim| claim.spec.pinned);
-        for (claim, target) in live.filter_map(|claim| Some((claim, claim.target.as_ref()?))) {
+        let targets = || books.claims().live().filter_map(|claim| Some((claim, claim.target.as_ref()?)));
+        for (claim, target) in targets().filter(|(claim, _)| claim.spec.pinned) {
             let queues = books.queues.ancestry(claim.spec.queue);
             queues.for_each(|queue| pinned[usize::from(queue.0)] += target.placement.gpus());
         }
@@ -68,6 +70,7 @@ impl<'a> After<'a> {
             pinned,
             promised: guarantees(books),
             changes: BTreeMap::new(),
+            holders: targets().map(|(claim, _)| claim.id).collect(),
             notes: BTreeMap::new(),
             reserved: Vec::new(),
         };
@@ -111,8 +114,7 @@ impl<'a> After<'a> {
 
     /// Claims that would have something, in order of submission.
     pub(crate) fn holders(&self) -> Vec<&'a Claim> {
-        let live = self.snapshot.books.claims().live();
-        live.filter(|claim| self.target(claim.id).is_some()).collect()
+        self.holders.iter().map(|&id| self.snapshot.claim(id)).collect()
     }
 
     /// Claims that could have something and would not.
@@ -125,10 +127,12 @@ impl<'a> After<'a> {
         if let Some(old) = self.target(claim.id).cloned() {
             self.room.give(&old.placement);
             self.count(claim, |sum| *sum = sum.saturating_sub(old.placement.gpus()));
+            self.holders.remove(&claim.id);
         }
         if let Some(new) = &target {
             self.room.take(&new.placement);
             self.count(claim, |sum| *sum += new.placement.gpus());
+            self.holders.insert(claim.id);
         }
         if claim.target == target {
             self.changes.remove(&claim.id);
@@ -184,6 +188,13 @@ impl<'a> After<'a> {
 
     /// A place for the claim beside everybody who has one: what it has now, else a place for the fewest workers it can have.
     pub(crate) fn place_for(&self, claim: &Claim, may_have: impl Fn(Gpus) -> bool) -> Option<Arc<Allotment>> {
+        let workers = fewest(claim, &self.snapshot);
+        let may_fit = |workers| may_have(claim.spec.gpus(workers)) && self.has_devices(claim, workers);
+        if claim.target.is_none() && !workers.is_some_and(may_fit) {
+            return None;
+        }
+        #[cfg(test)]
+        searches::count();
         let room = self.room_for(claim);
         let cluster = self.snapshot.cluster();
         if let Some(had) = &claim.target
@@ -192,18 +203,22 @@ impl<'a> After<'a> {
         {
             return Some(had.clone());
         }
-        let workers = fewest(claim, &self.snapshot)?;
-        if !may_have(claim.spec.gpus(workers)) {
-            return None;
-        }
+        let workers = workers.filter(|&workers| may_have(claim.spec.gpus(workers)))?;
         let placement = place::fit(&room, &self.snapshot, claim, workers, Style::Pack)?;
         Some(place::allotment(claim, workers, placement))
+    }
+
+    /// Whether so many devices of a kind are free as the claim takes for itself alone, be they reserved or not.
+    pub(crate) fn has_devices(&self, claim: &Claim, workers: u32) -> bool {
+        let whole = place::whole_devices(&claim.spec, workers);
+        let mut kinds = self.snapshot.cluster().kinds().map(|(kind, _)| kind);
+        !claim.spec.uses_gpus() || kinds.any(|kind| claim.spec.allows_kind(kind) && self.room.free_of(kind) >= whole)
     }
 
     /// What is free for the claim: not what is reserved for others, unless it goes before them or ends before they begin.
     fn room_for(&self, claim: &Claim) -> Room {
         let mut room = self.room.clone();
-        for reservation in self.reserved.iter().filter(|reservation| self.is_kept_from(reservation, claim)) {
+        for reservation in self.kept_from(claim) {
             for slot in reservation.placement.slots() {
                 let devices = slot.slices.devices;
                 let free = devices.without(devices.without(room.free_devices(slot.node)));
@@ -217,13 +232,20 @@ impl<'a> After<'a> {
         room
     }
 
+    /// What is reserved for others.
+    pub(crate) fn kept_from(&self, claim: &Claim) -> impl Iterator<Item = &Reservation> {
+        let end = if self.reserved.is_empty() { None } else { self.end_if_started(claim) };
+        self.reserved.iter().filter(move |reservation| is_kept_from(reservation, claim, end))
+    }
+
     /// Whether what is reserved is not for this claim.
     pub(crate) fn is_kept_from(&self, reservation: &Reservation, claim: &Claim) -> bool {
-        if reservation.claim == claim.id || claim.priority > reservation.priority {
-            return false;
-        }
-        let end = self.snapshot.remaining(claim).map(|remaining| self.snapshot.now + remaining);
-        reservation.at.zip(end).is_none_or(|(at, end)| end > at)
+        is_kept_from(reservation, claim, self.end_if_started(claim))
+    }
+
+    /// When the claim would end if it had devices from now on, as far as anybody can say.
+    pub(crate) fn end_if_started(&self, claim: &Claim) -> Option<Time> {
+        self.snapshot.remaining(claim).map(|remaining| self.snapshot.now + remaining)
     }
 
     /// Gives the claim a place for which others concede what they were asked for, in this order and no more than is
@@ -239,10 +261,12 @@ impl<'a> After<'a> {
             self.set(claim, Some(place));
             return Some(Vec::new());
         }
-        let mut all = self.clone();
-        for (concession, other) in concessions.iter().filter(|(_, other)| may_ask(self, other)) {
-            all.concede(*concession, other);
+        let asked: Vec<_> = concessions.iter().filter(|(_, other)| may_ask(self, other)).collect();
+        if asked.is_empty() {
+            return None;
         }
+        let mut all = self.clone();
+        asked.into_iter().for_each(|(concession, other)| all.ask(*concession, other));
         all.place_for(claim, |gpus| may_have(&all, claim, gpus))?;
         let mut trial = self.clone();
         let mut conceded: Vec<(&Claim, Arc<Allotment>)> = Vec::new();
@@ -368,6 +392,11 @@ impl<'a> After<'a> {
     }
 }
 
+fn is_kept_from(reservation: &Reservation, claim: &Claim, end: Option<Time>) -> bool {
+    let is_for_others = reservation.claim != claim.id && claim.priority <= reservation.priority;
+    is_for_others && reservation.at.zip(end).is_none_or(|(at, end)| end > at)
+}
+
 /// What a queue is promised for claims of this one's queue: the root shares out the rest of what it has among its own jobs.
 fn own_promise(after: &After<'_>, claim: &Claim, queue: QueueId) -> Gpus {
     if queue == claim.spec.queue { left_over(after, queue) } else { after.promised(queue) }
@@ -390,4 +419,24 @@ pub(crate) fn fewest(claim: &Claim, snapshot: &Snapshot<'_>) -> Option<u32> {
         let mut kinds = snapshot.cluster().kinds().map(|(kind, _)| kind).filter(|&kind| spec.allows_kind(kind));
         kinds.any(|kind| claim.speed.allows(Some(kind), workers))
     })
+}
+
+/// How often a place was searched for in this thread, for tests of how much work a rule makes.
+#[cfg(test)]
+pub(crate) mod searches {
+    use std::cell::Cell;
+
+    thread_local! {
+        static SEARCHES: Cell<u64> = const { Cell::new(0) };
+    }
+
+    pub(crate) fn count() {
+        SEARCHES.set(SEARCHES.get() + 1);
+    }
+
+    pub(crate) fn during<T>(work: impl FnOnce() -> T) -> (T, u64) {
+        let before = SEARCHES.get();
+        let done = work();
+        (done, SEARCHES.get() - before)
+    }
 }

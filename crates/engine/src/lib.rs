@@ -38,6 +38,8 @@ pub struct Engine {
     fits: Fits,
     /// Whether the policy has seen the present state before, so that only changes need be shown.
     acquainted: bool,
+    /// Since when the policy is to be asked in its next round, although a fault between rounds is on record since.
+    owed: Option<Time>,
     truths: Vec<Arc<Truth>>,
 }
 
@@ -106,7 +108,15 @@ impl Engine {
 
     /// Continues a history whose journal was replayed into `state`.
     pub fn resume(state: State, policy: Box<dyn Policy>, settings: Settings) -> Engine {
-        Engine { state, policy, settings, fits: Fits::new(settings.search), acquainted: false, truths: Vec::new() }
+        Engine {
+            state,
+            policy,
+            settings,
+            fits: Fits::new(settings.search),
+            acquainted: false,
+            owed: None,
+            truths: Vec::new(),
+        }
     }
 
     /// Tells a policy that declares itself an oracle what is really the case, by claim. Others never see it.
@@ -197,12 +207,16 @@ impl Engine {
 
     /// When to call again even if nothing happens until then.
     pub fn next_wakeup(&self) -> Option<Time> {
-        let planning = self.state.plan_due().map(|due| self.round_up(due));
+        let planning = self.plan_due().map(|due| self.round_up(due));
         [planning, self.state.next_deadline()].into_iter().flatten().min()
     }
 
     fn is_due(&self, now: Time) -> bool {
-        self.state.plan_due().is_some_and(|due| self.round_up(due) <= now)
+        self.plan_due().is_some_and(|due| self.round_up(due) <= now)
+    }
+
+    fn plan_due(&self) -> Option<Time> {
+        [self.state.plan_due(), self.owed].into_iter().flatten().min()
     }
 
     /// When the policy is asked if something calls for it at a time: with rounds, once a round.

@@ -7,8 +7,8 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-use cluster::{ClaimId, Gpus, QueueId, Span, Time};
-use plan::{Claim, ClassId, Note, Obstacle, Plan, Reason, Rhythm, Safeguards, Snapshot, Turns};
+use cluster::{ClaimId, Devices, Gpus, Grain, NodeId, QueueId, Role, Slice, Span, Time};
+use plan::{Claim, ClassId, Note, Obstacle, Plan, Reason, Rhythm, Safeguards, Snapshot, Turns, place};
 
 use crate::after::{After, Concession, Reservation, fewest, left_over};
 
@@ -46,8 +46,16 @@ pub(crate) fn amend(snapshot: &Snapshot<'_>, plan: Plan, rules: Rules) -> Plan {
 
 /// The starts that need not wait for the policy's round: jobs of fixed size, on devices that are free, in the policy's
 /// order. Those before them in line that the policy will look at in its round keep what they could have.
-pub(crate) fn starts(snapshot: &Snapshot<'_>, turns: &Turns, rules: Rules) -> Plan {
+pub(crate) fn starts(snapshot: &Snapshot<'_>, turns: impl FnOnce() -> Turns, rules: Rules) -> Plan {
     let mut after = After::new(snapshot, &Plan::default());
+    let might_start = |claim: &Claim| {
+        let workers = fewest(claim, snapshot).filter(|_| is_of_fixed_size(claim) && claim.target.is_none());
+        workers.is_some_and(|workers| after.has_devices(claim, workers))
+    };
+    if !snapshot.eligible().any(might_start) {
+        return Plan::default();
+    }
+    let turns = turns();
     if let Some(patience) = rules.patience() {
         reserve(&mut after, patience, Others::StayAsTheyAre);
     }
@@ -68,7 +76,7 @@ pub(crate) fn starts(snapshot: &Snapshot<'_>, turns: &Turns, rules: Rules) -> Pl
         };
         match after.place_for(claim, may_have) {
             Some(place) => {
-                if claim.spec.scaling.min() == claim.spec.scaling.max() {
+                if is_of_fixed_size(claim) {
                     let shape = place.placement.shape(snapshot.cluster());
                     after.note(id, Some(Note::admitted(shape)));
                     starts.insert(id);
@@ -111,6 +119,10 @@ impl Rules {
 /// Who goes first among those who wait.
 fn turn(claim: &Claim) -> impl Ord + use<> {
     (Reverse(claim.priority), claim.target.is_none(), claim.submitted, claim.id)
+}
+
+fn is_of_fixed_size(claim: &Claim) -> bool {
+    claim.spec.scaling.min() == claim.spec.scaling.max()
 }
 
 /// A job whose smallest size takes several devices.
@@ -342,18 +354,49 @@ fn reserve(after: &mut After<'_>, patience: Span, others: Others) {
     let now = after.snapshot.now;
     let mut waiting = after.waiting();
     waiting.retain(|claim| is_gang(claim) && claim.holds().is_none() && now >= claim.waits_since() + patience);
+    if waiting.is_empty() {
+        return;
+    }
     waiting.sort_by_key(|claim| (Reverse(claim.priority), claim.waits_since(), claim.id));
     let short = somebody_is_short(after);
+    let emptied = emptied(after);
+    let mut outlook: Option<Outlook<'_>> = None;
+    let mut without: BTreeSet<_> = BTreeSet::new();
     for claim in waiting {
-        let concessions = concessions_to(after, claim, patience);
-        let may_have = |after: &After<'_>, claim: &Claim, gpus| after.admits(claim, gpus, short);
-        if let Some(lost) = after.make_room(claim, &concessions, |_, _| others == Others::Concede, may_have) {
-            outranked(after, &lost, claim, None);
-            settled(after, claim, Reason::Reserved, None);
+        let alike = (claim.class, claim.priority, claim.spec.pinned, fewest(claim, &after.snapshot));
+        let alike = (alike, after.end_if_started(claim));
+        let is_new = claim.target.is_none();
+        if is_new && without.contains(&alike) {
             continue;
         }
-        let Some(reservation) = reservation(after, claim, &concessions, short) else { continue };
-        keep_free(after, &reservation);
+        // What is left when everybody has ended decides for most: devices that are reserved are nobody else's then either.
+        if !Supply::of(&emptied, after, claim).may_do(&emptied, claim, short) {
+            without.extend(is_new.then_some(alike));
+            continue;
+        }
+        let outlook_now = outlook.get_or_insert_with(|| Outlook::of(after));
+        let trial = outlook_now.trial_for(after, claim, patience);
+        let supply = Supply::of(&trial, after, claim);
+        if supply.may_do(&trial, claim, short) {
+            let concessions = match others {
+                Others::Concede => concessions_to(after, claim, patience),
+                Others::StayAsTheyAre => Vec::new(),
+            };
+            let may_have = |after: &After<'_>, claim: &Claim, gpus| after.admits(claim, gpus, short);
+            if let Some(lost) = after.make_room(claim, &concessions, |_, _| true, may_have) {
+                outranked(after, &lost, claim, None);
+                settled(after, claim, Reason::Reserved, None);
+                outlook = None;
+                continue;
+            }
+        }
+        let Some(reservation) = reservation(after, claim, trial, supply, &outlook_now.ends, short) else {
+            without.extend(is_new.then_some(alike));
+            continue;
+        };
+        if keep_free(after, &reservation) {
+            outlook = None;
+        }
         let until = reservation.at.unwrap_or(Time::MAX);
         let obstacle = Obstacle::ReservedFor { claim: claim.id, until };
         after.note(claim.id, Some(Note::waiting(Reason::Reserved, obstacle)));
@@ -361,20 +404,125 @@ fn reserve(after: &mut After<'_>, patience: Span, others: Others) {
     }
 }
 
+/// The same cluster when everybody has ended who has something.
+fn emptied<'a>(after: &After<'a>) -> After<'a> {
+    let mut emptied = after.clone();
+    after.holders().iter().for_each(|claim| emptied.set(claim, None));
+    emptied
+}
+
+/// What all who wait for devices look at. It holds until somebody gets or loses some.
+struct Outlook<'a> {
+    /// The cluster when everybody has conceded what can be asked of all.
+    conceded: After<'a>,
+    /// Those that this plan would start.
+    starting: Vec<&'a Claim>,
+    /// Those that have something, and when they are expected to have ended: those first that end first, and of those of
+    /// which nothing is known those that began first.
+    ends: Vec<(&'a Claim, Option<Time>)>,
+}
+
+impl<'a> Outlook<'a> {
+    fn of(after: &After<'a>) -> Outlook<'a> {
+        let mut conceded = after.clone();
+        conceded.reserved.clear();
+        to_minimum(after).iter().for_each(|(concession, other)| conceded.ask(*concession, other));
+        let holders = after.holders();
+        let starting = holders.iter().copied().filter(|other| after.starts(other) && other.holds().is_none());
+        let starting = starting.collect();
+        let end = |claim: &'a Claim| (claim, expected_end(&after.snapshot, claim));
+        let mut ends: Vec<_> = holders.into_iter().map(end).collect();
+        ends.sort_by_key(|(other, end)| (end.is_none(), *end, other.progress.last_launch, other.id));
+        Outlook { conceded, starting, ends }
+    }
+
+    /// The cluster when everybody has conceded what can be asked for the claim.
+    fn trial_for(&self, after: &After<'a>, claim: &Claim, patience: Span) -> After<'a> {
+        let mut trial = self.conceded.clone();
+        trial.reserved = after.reserved.clone();
+        let asked = self.starting.iter().filter(|other| may_be_asked(after, other, claim, patience));
+        asked.for_each(|other| trial.ask(Concession::Stop, other));
+        trial
+    }
+}
+
 /// What others can be asked for: not to start or grow by this plan, and to have their minimum. Who goes before the claim,
 /// who has what its queue is guaranteed and who has a reservation is not asked.
 fn concessions_to<'a>(after: &After<'a>, claim: &Claim, patience: Span) -> Vec<(Concession, &'a Claim)> {
-    let now = after.snapshot.now;
-    let may_ask = |other: &&Claim| {
-        let guaranteed = after.is_noted(other.id) && after.target(other.id) != other.target.as_ref();
-        other.priority <= claim.priority && !guaranteed && !is_in_its_time(other, now, patience)
-    };
     let starting = after.holders().into_iter().filter(|other| after.starts(other) && other.holds().is_none());
-    let starting = starting.filter(may_ask).map(|other| (Concession::Stop, other));
+    let starting = starting.filter(|other| may_be_asked(after, other, claim, patience));
+    to_minimum(after).into_iter().chain(starting.map(|other| (Concession::Stop, other))).collect()
+}
+
+/// By which those that have more come to have their minimum.
+fn to_minimum<'a>(after: &After<'a>) -> Vec<(Concession, &'a Claim)> {
     let surplus: Vec<&Claim> = surplus(after);
     let undo = surplus.iter().map(|&other| (Concession::Undo, other));
     let shrink = surplus.iter().map(|&other| (Concession::Shrink, other));
-    undo.chain(shrink).chain(starting).collect()
+    undo.chain(shrink).collect()
+}
+
+/// Whether one that this plan would start can be asked not to, for the claim.
+fn may_be_asked(after: &After<'_>, other: &Claim, claim: &Claim, patience: Span) -> bool {
+    let guaranteed = after.is_noted(other.id) && after.target(other.id) != other.target.as_ref();
+    other.priority <= claim.priority && !guaranteed && !is_in_its_time(other, after.snapshot.now, patience)
+}
+
+/// For how many tasks of a claim there are devices that are not reserved for others. It says without a search, and after
+/// every change of a node, that there is no place for the claim.
+struct Supply<'a> {
+    /// Whole devices are counted for the role that takes most of them; nothing is known if none does.
+    counted: Option<(&'a Role, Slice)>,
+    needed: u32,
+    kept: Vec<Devices>,
+    /// Tasks on each node, and on all nodes of each kind.
+    on: Vec<u32>,
+    of: Vec<u32>,
+}
+
+impl<'a> Supply<'a> {
+    /// In this room, with what is reserved by now.
+    fn of(trial: &After<'_>, reserved: &After<'_>, claim: &'a Claim) -> Supply<'a> {
+        let cluster = trial.snapshot.cluster();
+        let workers = fewest(claim, &trial.snapshot).unwrap_or(0);
+        let whole = |role: &'a Role| Some((role, role.slice.filter(|slice| slice.grain == Grain::Whole)?));
+        let roles = claim.spec.roles.iter().filter_map(whole);
+        let counted = roles.max_by_key(|(role, slice)| slice.count.saturating_mul(role.tasks(workers)));
+        let needed = counted.map_or(0, |(role, _)| role.tasks(workers));
+        let mut kept = vec![Devices::NONE; cluster.node_count()];
+        for slot in reserved.kept_from(claim).flat_map(|reservation| reservation.placement.slots()) {
+            let node = &mut kept[slot.node.0 as usize];
+            *node = node.union(slot.slices.devices);
+        }
+        let (on, of) = (vec![0; cluster.node_count()], vec![0; cluster.kinds().count()]);
+        let mut supply = Supply { counted, needed, kept, on, of };
+        trial.room().open_nodes().for_each(|node| supply.count(trial, node));
+        supply
+    }
+
+    /// Looks at a node again.
+    fn count(&mut self, trial: &After<'_>, node: NodeId) {
+        let Some((role, slice)) = self.counted else { return };
+        let (place, room) = (node.0 as usize, trial.room());
+        let Some(kind) = trial.snapshot.cluster().node(node).kind else { return };
+        let devices = room.free_devices(node).without(self.kept[place]).count();
+        let tasks = (devices / slice.count).min(place::tasks_by_cores(room, role, node));
+        let of_kind = &mut self.of[usize::from(kind.0)];
+        *of_kind = *of_kind - self.on[place] + tasks;
+        self.on[place] = tasks;
+    }
+
+    /// Whether there may be a place for the claim.
+    fn may_do(&self, trial: &After<'_>, claim: &Claim, short: bool) -> bool {
+        if claim.target.is_some() || self.counted.is_none() {
+            return true;
+        }
+        let mut kinds = trial.snapshot.cluster().kinds();
+        let enough = kinds.any(|(id, kind)| {
+            self.of[usize::from(id.0)] >= self.needed && claim.spec.allows_kind(id) && place::suits(&claim.spec, kind)
+        });
+        enough && needed(trial, claim).is_some_and(|gpus| trial.admits(claim, gpus, short))
+    }
 }
 
 /// Which devices the claim gets, when those who have them will have ended: those that are expected to end first, and of
@@ -382,25 +530,24 @@ fn concessions_to<'a>(after: &After<'a>, claim: &Claim, patience: Span) -> Vec<(
 fn reservation(
     after: &After<'_>,
     claim: &Claim,
-    concessions: &[(Concession, &Claim)],
+    mut trial: After<'_>,
+    mut supply: Supply<'_>,
+    ends: &[(&Claim, Option<Time>)],
     short: bool,
 ) -> Option<Reservation> {
-    let mut trial = after.clone();
-    concessions.iter().for_each(|(concession, other)| trial.ask(*concession, other));
-    let end = |claim: &Claim| expected_end(&after.snapshot, claim);
-    let mut running = trial.holders();
-    running.sort_by_key(|other| {
-        let end = end(other);
-        (end.is_none(), end, other.progress.last_launch, other.id)
-    });
-    let mut leaving: Vec<&Claim> = Vec::new();
-    for other in running {
-        leaving.push(other);
+    let mut leaving: Vec<(&Claim, Option<Time>)> = Vec::new();
+    for &(other, end) in ends {
+        let Some(had) = trial.target(other.id).cloned() else { continue };
+        leaving.push((other, end));
         trial.set(other, None);
+        had.placement.nodes().for_each(|node| supply.count(&trial, node));
+        if !supply.may_do(&trial, claim, short) {
+            continue;
+        }
         let Some(place) = trial.place_for(claim, |gpus| trial.admits(claim, gpus, short)) else { continue };
         // Those that hold nothing of it need not end.
         trial.set(claim, Some(place.clone()));
-        leaving.retain(|other| {
+        leaving.retain(|(other, _)| {
             let target = after.target(other.id).expect("it is one of those that have something").clone();
             let stays = trial.room().is_untaken(after.snapshot.cluster(), &target.placement);
             if stays {
@@ -408,16 +555,16 @@ fn reservation(
             }
             !stays
         });
-        leaving.sort_by_key(|other| other.id);
-        let at = leaving.iter().map(|other| end(other)).collect::<Option<Vec<Time>>>();
+        leaving.sort_by_key(|(other, _)| other.id);
+        let at = leaving.iter().map(|(_, end)| *end).collect::<Option<Vec<Time>>>();
         let at = at.map(|ends| ends.into_iter().max().unwrap_or(after.snapshot.now));
         return Some(Reservation {
             claim: claim.id,
             priority: claim.priority,
             placement: place.placement.clone(),
             at,
-            is_foreseen: leaving.iter().all(|other| after.snapshot.is_foreseen(other)),
-            after: leaving.iter().map(|other| other.id).collect(),
+            is_foreseen: leaving.iter().all(|(other, _)| after.snapshot.is_foreseen(other)),
+            after: leaving.iter().map(|(other, _)| other.id).collect(),
         });
     }
     None
@@ -430,9 +577,11 @@ fn expected_end(snapshot: &Snapshot<'_>, claim: &Claim) -> Option<Time> {
     Some(snapshot.now + left)
 }
 
-/// Sends those elsewhere, or lets them wait, that this plan would start on what is now reserved.
-fn keep_free(after: &mut After<'_>, reservation: &Reservation) {
+/// Sends those elsewhere, or lets them wait, that this plan would start on what is now reserved. Returns whether there were
+/// any.
+fn keep_free(after: &mut After<'_>, reservation: &Reservation) -> bool {
     let reserved_for = after.snapshot.claim(reservation.claim);
+    let mut changed = false;
     let starting: Vec<&Claim> = after.holders().into_iter().filter(|claim| after.starts(claim)).collect();
     for claim in starting {
         let target = after.target(claim.id).expect("it starts").clone();
@@ -441,6 +590,7 @@ fn keep_free(after: &mut After<'_>, reservation: &Reservation) {
         if !taken || settled || !after.is_kept_from(reservation, claim) {
             continue;
         }
+        changed = true;
         after.reserved.push(reservation.clone());
         after.set(claim, None);
         let elsewhere = after.place_for(claim, |_| true);
@@ -450,6 +600,7 @@ fn keep_free(after: &mut After<'_>, reservation: &Reservation) {
             None => outranked(after, &[claim], reserved_for, reservation.at),
         }
     }
+    changed
 }
 
 /// Says of claims that wait for whom they do.
@@ -471,4 +622,178 @@ fn overlaps(one: &cluster::Placement, other: &cluster::Placement) -> bool {
         let here = other.slots().iter().filter(|other| other.node == slot.node);
         here.into_iter().any(|other| other.slices.devices.overlaps(slot.slices.devices))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use cluster::{Bytes, JobDraft, Scaling, WorkerRange};
+    use plan::place::{Style, allotment, fit};
+    use plan::{Budgets, Changed};
+
+    use super::*;
+    use crate::after::searches;
+    use crate::bench::{Bench, whole};
+    use crate::{Input, Request, State};
+
+    const PATIENCE: Span = Span::from_minutes(10);
+
+    fn all(drafts: impl IntoIterator<Item = JobDraft>) -> Vec<Input> {
+        let submit = |draft: JobDraft| {
+            let (spec, speed) = (Arc::new(draft.build().unwrap()), Arc::new(perf::Speed::constant(1.0)));
+            Input::Request(Request::Submit { spec, speed, held: false })
+        };
+        drafts.into_iter().map(submit).collect()
+    }
+
+    fn an_hour_later<'a>(state: &'a State, budgets: &'a Budgets) -> Snapshot<'a> {
+        Snapshot {
+            now: Time::from_secs(3600),
+            books: state.books(),
+            changed: Changed::Everything,
+            budgets,
+            truths: None,
+        }
+    }
+
+    #[test]
+    fn a_thousand_gangs_do_not_each_try_every_job_that_runs() {
+        let one_each = |snapshot: &Snapshot<'_>| {
+            let small = snapshot.eligible().filter(|claim| claim.target.is_none() && !is_gang(claim));
+            let place = |id: ClaimId| whole(id.0 / 4, 1 << (id.0 % 4));
+            Plan { changes: small.map(|claim| (claim.id, Some(place(claim.id)))).collect(), ..Plan::default() }
+        };
+        let mut bench = Bench::new("75x4", one_each);
+        let gangs = (0..1000).map(|_| JobDraft::rigid("gang", 2));
+        bench.handle(0, all((0..300).map(|_| JobDraft::rigid("one", 1)).chain(gangs)));
+        let budgets = Budgets::none();
+        let snapshot = an_hour_later(bench.engine.state(), &budgets);
+        let (reserved, tried) = searches::during(|| reservations(&snapshot, Safeguards::ALL, Rhythm::OnChange));
+        assert_eq!(reserved.len(), 150, "two devices for each, until none is left");
+        assert!(tried <= 150, "{tried} searches for a place");
+        let turns = || panic!("where nothing is free nobody need be asked who goes first");
+        let rules = Rules::new(Safeguards::ALL, Rhythm::EveryRound(Span::from_secs(60)));
+        assert_eq!(starts(&snapshot, turns, rules).changes, []);
+    }
+
+    /// Numbers that look random and are always the same.
+    struct Draw(u64);
+
+    impl Draw {
+        fn below(&mut self, end: u64) -> u64 {
+            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (self.0 >> 33) % end
+        }
+
+        fn job(&mut self) -> JobDraft {
+            let min = 1 + self.below(4) as u32;
+            let scaling = match self.below(3) {
+                0 => Scaling::Elastic(WorkerRange { min, max: min + self.below(5) as u32 }),
+                _ => Scaling::Rigid(min),
+            };
+            let mut draft = JobDraft { scaling, priority: self.below(3) as i32, ..JobDraft::rigid("job", min) };
+            draft.expected = (self.below(2) == 0).then(|| Span::from_secs(600 + 600 * self.below(20)));
+            draft.pinned = self.below(8) == 0;
+            let role = &mut draft.roles[0];
+            role.millicores = 4000 * self.below(4) as u32;
+            role.memory = Bytes::ZERO;
+            role.slice.as_mut().unwrap().count = 1 + self.below(5).saturating_sub(2) as u32;
+            draft
+        }
+    }
+
+    /// A place for some of those that wait, as long as there is one.
+    fn drawn(snapshot: &Snapshot<'_>, draw: &mut Draw) -> Plan {
+        let mut room = snapshot.room().clone();
+        let mut changes = Vec::new();
+        for claim in snapshot.eligible().filter(|claim| claim.is_waiting()) {
+            let workers = claim.spec.scaling.min() + draw.below(3) as u32;
+            let workers = workers.min(claim.spec.scaling.max());
+            if let Some(placement) = fit(&room, snapshot, claim, workers, Style::Scatter).filter(|_| draw.below(3) > 0)
+            {
+                room.take(&placement);
+                changes.push((claim.id, Some(allotment(claim, workers, placement))));
+            }
+        }
+        Plan { changes, ..Plan::default() }
+    }
+
+    /// The rule as it reads: every gang asks all others, and tries for a place after each of them has ended.
+    fn reserve_by_trying_everything(after: &mut After<'_>, others: Others) {
+        let mut waiting = after.waiting();
+        waiting.retain(|claim| is_gang(claim) && after.snapshot.now >= claim.waits_since() + PATIENCE);
+        waiting.sort_by_key(|claim| (Reverse(claim.priority), claim.waits_since(), claim.id));
+        let short = somebody_is_short(after);
+        for claim in waiting {
+            let concessions = concessions_to(after, claim, PATIENCE);
+            let may_have = |after: &After<'_>, claim: &Claim, gpus| after.admits(claim, gpus, short);
+            if let Some(lost) = after.make_room(claim, &concessions, |_, _| others == Others::Concede, may_have) {
+                outranked(after, &lost, claim, None);
+                settled(after, claim, Reason::Reserved, None);
+                continue;
+            }
+            let mut trial = after.clone();
+            concessions.iter().for_each(|(concession, other)| trial.ask(*concession, other));
+            let mut running = trial.holders();
+            let end = |other: &Claim| expected_end(&after.snapshot, other);
+            running.sort_by_key(|other| (end(other).is_none(), end(other), other.progress.last_launch, other.id));
+            let mut left = Vec::new();
+            let place = running.into_iter().find_map(|other| {
+                left.push(other);
+                trial.set(other, None);
+                trial.place_for(claim, |gpus| trial.admits(claim, gpus, short))
+            });
+            let Some(place) = place else { continue };
+            trial.set(claim, Some(place.clone()));
+            left.retain(|other| {
+                let target = after.target(other.id).unwrap().clone();
+                let stays = trial.room().is_untaken(after.snapshot.cluster(), &target.placement);
+                trial.set(other, Some(target).filter(|_| stays));
+                !stays
+            });
+            left.sort_by_key(|other| other.id);
+            let ends: Option<Vec<Time>> = left.iter().map(|other| end(other)).collect();
+            let reservation = Reservation {
+                claim: claim.id,
+                priority: claim.priority,
+                placement: place.placement.clone(),
+                at: ends.map(|ends| ends.into_iter().max().unwrap_or(after.snapshot.now)),
+                is_foreseen: left.iter().all(|other| after.snapshot.is_foreseen(other)),
+                after: left.iter().map(|other| other.id).collect(),
+            };
+            keep_free(after, &reservation);
+            let obstacle = Obstacle::ReservedFor { claim: claim.id, until: reservation.at.unwrap_or(Time::MAX) };
+            after.note(claim.id, Some(Note::waiting(Reason::Reserved, obstacle)));
+            after.reserved.push(reservation);
+        }
+    }
+
+    #[test]
+    fn what_is_not_tried_would_not_have_fitted() {
+        let (mut reserved, mut given) = (0, 0);
+        for seed in 0..60 {
+            let mut draw = Draw(seed);
+            let jobs: Vec<JobDraft> = (0..40).map(|_| draw.job()).collect();
+            let mut first = Draw(1000 + seed);
+            let mut bench = Bench::new("4x4 small, 3x8 large", move |snapshot| drawn(snapshot, &mut first));
+            bench.handle(0, all(jobs));
+            let budgets = Budgets::none();
+            let snapshot = an_hour_later(bench.engine.state(), &budgets);
+            for plan in [Plan::default(), drawn(&snapshot, &mut draw)] {
+                for others in [Others::Concede, Others::StayAsTheyAre] {
+                    let mut after = After::new(&snapshot, &plan);
+                    let mut expected = after.clone();
+                    reserve(&mut after, PATIENCE, others);
+                    reserve_by_trying_everything(&mut expected, others);
+                    assert_eq!(after.reserved, expected.reserved, "seed {seed}, {others:?}");
+                    reserved += after.reserved.len();
+                    let (found, expected) = (after.into_plan(plan.clone()), expected.into_plan(plan.clone()));
+                    assert_eq!(found, expected, "seed {seed}, {others:?}");
+                    given += found.changes.len().abs_diff(plan.changes.len());
+                }
+            }
+        }
+        assert!(reserved > 100 && given > 20, "{reserved} reservations, {given} changes");
+    }
 }

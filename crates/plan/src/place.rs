@@ -403,7 +403,8 @@ impl Nodes<'_> {
     }
 }
 
-fn tasks_by_cores(room: &Room, role: &Role, node: NodeId) -> u32 {
+/// How many tasks of a role the free cores and memory of a node are enough for.
+pub fn tasks_by_cores(room: &Room, role: &Role, node: NodeId) -> u32 {
     tasks_within(role, room.millicores(node), room.memory(node))
 }
 
