@@ -353,11 +353,11 @@ enum Others {
 fn reserve(after: &mut After<'_>, patience: Span, others: Others) {
     let now = after.snapshot.now;
     let mut waiting = after.waiting();
-    waiting.retain(|claim| is_gang(claim) && claim.holds().is_none() && now >= claim.waits_since() + patience);
+    waiting.retain(|claim| claim.holds().is_none() && has_waited_too_long(claim, now, patience));
     if waiting.is_empty() {
         return;
     }
-    waiting.sort_by_key(|claim| (Reverse(claim.priority), claim.waits_since(), claim.id));
+    waiting.sort_by_key(|claim| place_in_line(claim));
     let short = somebody_is_short(after);
     let emptied = emptied(after);
     let mut outlook: Option<Outlook<'_>> = None;
@@ -394,7 +394,7 @@ fn reserve(after: &mut After<'_>, patience: Span, others: Others) {
             without.extend(is_new.then_some(alike));
             continue;
         };
-        if keep_free(after, &reservation) {
+        if keep_free(after, &reservation, patience) {
             outlook = None;
         }
         let until = reservation.at.unwrap_or(Time::MAX);
@@ -402,6 +402,20 @@ fn reserve(after: &mut After<'_>, patience: Span, others: Others) {
         after.note(claim.id, Some(Note::waiting(Reason::Reserved, obstacle)));
         after.reserved.push(reservation);
     }
+}
+
+fn has_waited_too_long(claim: &Claim, now: Time, patience: Span) -> bool {
+    is_gang(claim) && now >= claim.waits_since() + patience
+}
+
+/// Who goes first among those who have waited too long.
+fn place_in_line(claim: &Claim) -> impl Ord + use<> {
+    (Reverse(claim.priority), claim.waits_since(), claim.id)
+}
+
+/// Whether one that this plan would start has waited too long as well, and longer than the claim.
+fn goes_before(after: &After<'_>, other: &Claim, claim: &Claim, patience: Span) -> bool {
+    has_waited_too_long(other, after.snapshot.now, patience) && place_in_line(other) < place_in_line(claim)
 }
 
 /// The same cluster when everybody has ended who has something.
@@ -465,7 +479,8 @@ fn to_minimum<'a>(after: &After<'a>) -> Vec<(Concession, &'a Claim)> {
 /// Whether one that this plan would start can be asked not to, for the claim.
 fn may_be_asked(after: &After<'_>, other: &Claim, claim: &Claim, patience: Span) -> bool {
     let guaranteed = after.is_noted(other.id) && after.target(other.id) != other.target.as_ref();
-    other.priority <= claim.priority && !guaranteed && !is_in_its_time(other, after.snapshot.now, patience)
+    let may_keep = guaranteed || is_in_its_time(other, after.snapshot.now, patience);
+    other.priority <= claim.priority && !may_keep && !goes_before(after, other, claim, patience)
 }
 
 /// For how many tasks of a claim there are devices that are not reserved for others. It says without a search, and after
@@ -579,7 +594,7 @@ fn expected_end(snapshot: &Snapshot<'_>, claim: &Claim) -> Option<Time> {
 
 /// Sends those elsewhere, or lets them wait, that this plan would start on what is now reserved. Returns whether there were
 /// any.
-fn keep_free(after: &mut After<'_>, reservation: &Reservation) -> bool {
+fn keep_free(after: &mut After<'_>, reservation: &Reservation, patience: Span) -> bool {
     let reserved_for = after.snapshot.claim(reservation.claim);
     let mut changed = false;
     let starting: Vec<&Claim> = after.holders().into_iter().filter(|claim| after.starts(claim)).collect();
@@ -587,6 +602,7 @@ fn keep_free(after: &mut After<'_>, reservation: &Reservation) -> bool {
         let target = after.target(claim.id).expect("it starts").clone();
         let taken = overlaps(&target.placement, &reservation.placement);
         let settled = after.is_noted(claim.id) || claim.holds().is_some();
+        let settled = settled || goes_before(after, claim, reserved_for, patience);
         if !taken || settled || !after.is_kept_from(reservation, claim) {
             continue;
         }
@@ -677,6 +693,27 @@ mod tests {
         assert_eq!(starts(&snapshot, turns, rules).changes, []);
     }
 
+    #[test]
+    fn a_gang_that_starts_is_held_up_only_by_one_that_has_waited_longer() {
+        for (small, large) in [(1, 2), (2, 1)] {
+            let mut bench = Bench::new("1x4", |snapshot| {
+                let first = snapshot.claim(ClaimId(0)).target.is_none();
+                let changes = first.then(|| (ClaimId(0), Some(whole(0, 0b0011))));
+                Plan { changes: changes.into_iter().collect(), ..Plan::default() }
+            });
+            let mut jobs = [JobDraft::rigid("two", 2), JobDraft::rigid("two", 2), JobDraft::rigid("two", 2)];
+            jobs[large as usize] = JobDraft::rigid("four", 4);
+            bench.handle(0, all(jobs));
+            let budgets = Budgets::none();
+            let snapshot = an_hour_later(bench.engine.state(), &budgets);
+            let started = vec![(ClaimId(small), Some(whole(0, 0b1100)))];
+            let mut after = After::new(&snapshot, &Plan { changes: started, ..Plan::default() });
+            reserve(&mut after, PATIENCE, Others::Concede);
+            assert_eq!(after.target(ClaimId(small)).is_some(), small < large);
+            assert_eq!(after.reserved[0].claim, ClaimId(large));
+        }
+    }
+
     /// Numbers that look random and are always the same.
     struct Draw(u64);
 
@@ -762,7 +799,7 @@ mod tests {
                 is_foreseen: left.iter().all(|other| after.snapshot.is_foreseen(other)),
                 after: left.iter().map(|other| other.id).collect(),
             };
-            keep_free(after, &reservation);
+            keep_free(after, &reservation, PATIENCE);
             let obstacle = Obstacle::ReservedFor { claim: claim.id, until: reservation.at.unwrap_or(Time::MAX) };
             after.note(claim.id, Some(Note::waiting(Reason::Reserved, obstacle)));
             after.reserved.push(reservation);
