@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use cluster::{ClaimId, ClusterDraft, JobDraft, QueueDraft, QueueId, Recovery, Scaling, Span, Time, WorkerRange};
+use cluster::{ClaimId, ClusterDraft, Gpus, JobDraft, QueueDraft, QueueId, Recovery, Scaling, Span, Time, WorkerRange};
 use engine::{Command, Event, Record, Settings, State};
 use perf::{ScalingLaw, Speed, TrueJob, Truth};
-use plan::{Reason, Safeguards};
+use plan::{Claim, Reason, Safeguards};
 use policies::PolicyConfig;
 use sim::{Setup, simulate};
 
@@ -155,6 +155,70 @@ fn after_every_round_nobody_has_more_than_its_minimum_while_another_waits() {
             }
         }
     }
+}
+
+/// Jobs of one to four GPUs at least in two queues; every other one may have more, every third says how long it takes.
+fn drawn(seed: u64) -> History {
+    let mut history = History::on("2x4", "minimum-first,guarantees,reservations=1m,at-once");
+    history = history.queues(&[("a", 5.0), ("b", 3.0)]);
+    let mut at = 0;
+    for index in 0..24 {
+        let drawn = (seed * 31 + index * 17) % 97;
+        at += drawn % 70;
+        let (min, takes) = (1 + (drawn % 4) as u32, 120 + 11 * drawn);
+        let draft = if index % 2 == 0 { rigid(min) } else { elastic(min, min + (drawn % 5) as u32) };
+        let expected = (drawn % 3 == 0).then(|| Span::from_secs(takes));
+        let draft = JobDraft { expected, priority: (drawn % 7 / 5) as i32, ..draft };
+        history = history.job(at, in_queue(1 + (drawn % 2) as u16, draft), takes);
+    }
+    history
+}
+
+/// A job that waits while others have more than their minimum, although it would fit if all of them shrank to it, beside
+/// what may be reserved for other jobs and within the budgets of its queues.
+fn waits_for_its_minimum(state: &State) -> Option<ClaimId> {
+    let books = state.books();
+    let budgets = engine::budgets(books);
+    let held = |claim: &Claim| claim.target.as_ref().map_or(0, |target| target.placement.tasks_of(0));
+    let minimum = |claim: &Claim| claim.spec.scaling.min();
+    let least = |claim: &Claim| held(claim).min(minimum(claim));
+    let live: Vec<&Claim> = books.claims().live().collect();
+    let used = |queue: QueueId| -> u32 {
+        let below = live.iter().filter(|other| books.queues.ancestry(other.spec.queue).any(|it| it == queue));
+        below.map(|other| least(other)).sum()
+    };
+    let free = books.room().free() + live.iter().map(|claim| held(claim) - least(claim)).sum::<u32>();
+    let fits = |claim: &&&Claim| {
+        let others = live.iter().filter(|other| other.id != claim.id && other.is_waiting());
+        let reserved = others.filter(|other| other.note.reason == Reason::Reserved).map(|other| minimum(other));
+        let needed = minimum(claim);
+        let mut queues = books.queues.ancestry(claim.spec.queue);
+        let is_admitted =
+            queues.all(|queue| budgets.of(queue).is_none_or(|budget| Gpus::whole(used(queue) + needed) <= budget));
+        is_admitted && free >= needed + reserved.sum::<u32>()
+    };
+    let is_surplus = live.iter().any(|claim| held(claim) > least(claim));
+    live.iter().filter(|claim| is_surplus && claim.is_waiting()).find(fits).map(|claim| claim.id)
+}
+
+#[test]
+fn with_all_safeguards_nobody_waits_for_its_minimum_but_for_devices_that_are_reserved() {
+    let (mut rounds, mut reserved) = (0, 0);
+    for seed in 0..30_u64 {
+        let history = drawn(seed);
+        for (policy, _) in live_policies() {
+            let mut state = State::default();
+            for record in history.under(policy).records {
+                state.apply(record.at, &record.event);
+                let Event::Planned(plan) = &record.event else { continue };
+                rounds += 1;
+                reserved += plan.notes.iter().filter(|(_, note)| note.reason == Reason::Reserved).count();
+                let found = waits_for_its_minimum(&state);
+                assert_eq!(found, None, "{policy}, seed {seed}, at {}", record.at);
+            }
+        }
+    }
+    assert!(rounds > 5000 && reserved > 500, "{rounds} rounds, {reserved} times something was reserved");
 }
 
 #[test]
