@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from clock import Clock
 from conftest import Service
 from interruption import check_reports, interrupted, outside_moira, reports_of
 
@@ -58,3 +61,52 @@ def test_two_workers_stop_after_the_same_step(service: Service) -> None:
     assert outcome.steps == list(range(1, 21))
     # Twice the examples in each: twice as many steps of the batch it was designed for.
     assert view.progress is not None and view.progress.steps == 40
+
+
+@pytest.mark.parametrize(("pause", "says_so"), [(2.0, True), (100.0, True), (100.0, False)])
+def test_a_validation_between_steps_is_no_step_time(
+    pause: float, says_so: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from moira.integrations.accelerate import moira_accelerate
+
+    clock = Clock(monkeypatch)
+    accelerator: Any = SimpleNamespace(gradient_accumulation_steps=1, sync_gradients=True)
+    with moira_accelerate(accelerator, save_every=None, job=clock.job) as run:
+        for _ in range(20):
+            clock.now += 1.0
+            run.step()
+            if run.steps_done % 5 != 0:
+                continue
+            if says_so:
+                with run.paused():
+                    clock.now += pause
+            else:
+                clock.now += pause
+    assert set(clock.step_seconds()) == {1.0}
+
+
+def test_a_pause_in_the_middle_of_a_step_is_not_part_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    from moira.integrations.accelerate import moira_accelerate
+
+    clock = Clock(monkeypatch)
+    accelerator: Any = SimpleNamespace(gradient_accumulation_steps=2)
+    with moira_accelerate(accelerator, save_every=None, job=clock.job) as run:
+        for passed in range(20):
+            clock.now += 0.5
+            accelerator.sync_gradients = passed % 2 == 1
+            run.step()
+            with run.paused():
+                clock.now += 1.0
+    assert run.steps_done == 10
+    assert set(clock.step_seconds()) == {1.0}
+
+
+def test_a_pause_outside_moira_is_nothing() -> None:
+    from moira.integrations.accelerate import Run
+
+    accelerator: Any = SimpleNamespace(sync_gradients=True)
+    with Run(accelerator, None, None, None) as run:
+        run.step()
+        with run.paused():
+            run.step()
+    assert run.steps_done == 2

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from clock import Clock
 from conftest import Service
 from interruption import Outcome, check_reports, interrupted, outside_moira, reports_of
 
@@ -75,3 +78,27 @@ def check_steps(outcome: Outcome) -> None:
     assert sorted(set(outcome.steps)) == outcome.steps
     assert len(outcome.steps) == 19
     assert (outcome.steps[0], outcome.steps[-1]) == (1, 20)
+
+
+def test_a_validation_is_no_step_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    from moira.integrations.lightning import MoiraCallback
+
+    clock = Clock(monkeypatch)
+    callback = MoiraCallback(save_every=None, job=clock.job)
+    module: Any = None
+    trainer: Any = SimpleNamespace(
+        global_step=0, current_epoch=0, accumulate_grad_batches=1, ckpt_path=None, train_dataloader=None
+    )
+    callback.setup(trainer, module, "fit")
+    callback.on_train_start(trainer, module)
+    for batch in range(20):
+        callback.on_train_batch_start(trainer, module, None, batch)
+        clock.now += 1.0
+        trainer.global_step += 1
+        callback.on_train_batch_end(trainer, module, None, None, batch)
+        if batch % 5 == 4:
+            # Short enough not to be noticed as unusual.
+            clock.now += 2.0
+            callback.on_validation_end(trainer, module)
+    callback.on_train_end(trainer, module)
+    assert set(clock.step_seconds()) == {1.0}

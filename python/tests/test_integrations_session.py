@@ -90,6 +90,36 @@ def test_times_are_means_without_the_first_step_and_without_pauses(monkeypatch: 
     assert clock.step_ended() == {"step_seconds": 1.0, "compute_seconds": 0.5}
 
 
+def test_what_a_loop_does_between_steps_and_does_not_say_is_no_step_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("moira.integrations._session.time.monotonic", lambda: now)
+    clock = session_module._Clock()
+    clock.step_began()
+    clock.step_ended()
+    reports = []
+    for step in range(1, 41):
+        now += 20.0 if step % 10 == 0 else 0.25  # Every tenth begins after a validation.
+        clock.pass_ended()
+        now += 0.25
+        reports.append(clock.step_ended())
+    assert [report for report in reports if report] == [{"step_seconds": 0.5, "compute_seconds": 0.25}] * 20
+
+
+def test_steps_that_have_become_slow_count_once_that_is_usual(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("moira.integrations._session.time.monotonic", lambda: now)
+    clock = session_module._Clock()
+    clock.step_began()
+    clock.step_ended()
+    reports = []
+    for seconds in [1.0] * 40 + [8.0] * 40:
+        now += seconds
+        reports.append(clock.step_ended())
+    assert reports[:40] == [{"step_seconds": 1.0}] * 40
+    assert reports[40:56] == [{}] * 16
+    assert reports[56:] == [{"step_seconds": 8.0}] * 24
+
+
 def test_a_save_is_due_by_the_measured_cost_and_by_the_first_workers_clock_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

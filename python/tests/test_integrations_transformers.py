@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from clock import Clock
 from conftest import Service
 from interruption import check_reports, interrupted, outside_moira, reports_of
 
@@ -67,6 +70,29 @@ def test_workers_stop_after_the_same_step(service: Service) -> None:
     outcome, _, view = interrupted(service, SCRIPT, "20", "0.1", workers=2, batch=(16, 16))
     assert outcome.steps == list(range(1, 21))
     assert view.progress is not None and view.progress.steps == 20
+
+
+def test_an_evaluation_is_no_step_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from moira.integrations.transformers import MoiraCallback
+
+    clock = Clock(monkeypatch)
+    callback = MoiraCallback(job=clock.job)
+    arguments: Any = SimpleNamespace(train_batch_size=4, gradient_accumulation_steps=1, output_dir=str(tmp_path))
+    state: Any = SimpleNamespace(global_step=0, max_steps=20, epoch=0.0)
+    control: Any = SimpleNamespace()
+    callback.on_init_end(arguments, state, control)
+    callback.on_train_begin(arguments, state, control)
+    for _ in range(20):
+        callback.on_step_begin(arguments, state, control)
+        clock.now += 1.0
+        state.global_step += 1
+        callback.on_step_end(arguments, state, control)
+        if state.global_step % 5 == 0:
+            # Short enough not to be noticed as unusual.
+            clock.now += 2.0
+            callback.on_evaluate(arguments, state, control)
+    callback.on_train_end(arguments, state, control)
+    assert set(clock.step_seconds()) == {1.0}
 
 
 def test_a_checkpoint_that_was_not_finished_is_passed_over(tmp_path: Path) -> None:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import enum
 import signal
+import statistics
 import sys
 import time
+from collections import deque
 from pathlib import Path
-from typing import Any, Mapping, NoReturn, Optional
+from typing import Any, Deque, Mapping, NoReturn, Optional
 
 import torch
 import torch.distributed
@@ -24,6 +26,10 @@ __all__ = ["Session", "Wish"]
 
 #: How long steps are gathered into one mean.
 _INTERVAL_SECONDS = 1.0
+#: So many of the latest steps say how long one usually takes.
+_WINDOW = 33
+#: What takes so many times as long held something else too: a validation, a checkpoint, waiting for a worker with one.
+_LONGEST = 4.0
 
 
 class Wish(enum.IntEnum):
@@ -113,6 +119,10 @@ class Session:
         """What happened since the last step was no training."""
         self._clock.paused()
 
+    def leave_out(self, seconds: float) -> None:
+        """So long, up to now, the loop did something else than training, perhaps in the middle of a step."""
+        self._clock.leave_out(seconds)
+
     def saved(self, folder: Path, seconds: float) -> None:
         """A checkpoint is written on this worker. Once it is on all of them, the first one seals it."""
         began = time.monotonic()
@@ -179,7 +189,11 @@ class Session:
 
 
 class _Clock:
-    """Mean times since the last report; from the end of a step to the end of the next, so that fetching data counts."""
+    """Mean times since the last report; from the end of a step to the end of the next, so that fetching data counts.
+
+    What a loop does between two steps and does not say is known by the step then being much longer than usual. Such a
+    step is not counted.
+    """
 
     def __init__(self) -> None:
         self._began: Optional[float] = None
@@ -189,6 +203,7 @@ class _Clock:
         self._is_first = True
         #: Seconds of the step that ended last, unless it was interrupted.
         self.last: Optional[float] = None
+        self._latest: Deque[float] = deque(maxlen=_WINDOW)
         self._reset(time.monotonic())
 
     def step_began(self) -> None:
@@ -204,7 +219,7 @@ class _Clock:
         """The means, once there are enough of them; empty if they are of nothing."""
         now = time.monotonic()
         self.last = now - self._began if self._began is not None else None
-        if self._began is not None and not self._is_first:
+        if self._began is not None and not self._is_first and self._is_usual(now - self._began):
             self._steps += 1
             self._step_seconds += now - self._began
             if self._passes_end is not None:
@@ -223,6 +238,16 @@ class _Clock:
 
     def paused(self) -> None:
         self._began, self._passes_end, self._passes = None, None, 0
+
+    def leave_out(self, seconds: float) -> None:
+        if self._began is not None:
+            self._began += seconds
+        if self._passes_end is not None:
+            self._passes_end += seconds
+
+    def _is_usual(self, seconds: float) -> bool:
+        self._latest.append(seconds)
+        return seconds <= _LONGEST * statistics.median_low(self._latest)
 
     def _reset(self, now: float) -> None:
         self._since = now

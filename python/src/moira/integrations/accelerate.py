@@ -6,15 +6,20 @@
             for batch in accelerator.skip_first_batches(loader, run.steps_done % len(loader)):
                 ...
                 run.step(loss=loss)
+            with run.paused():
+                validate()
 
-Outside Moira ``run`` counts steps and does nothing else. The batch is the loop's own affair and stays as it is.
+Outside Moira ``run`` counts steps and does nothing else. What a loop does besides training, like a validation, is not
+part of any step's time inside ``run.paused()``; where a loop does not say it, a step that takes four times as long as
+usual is taken to hold such a thing and is not counted. The batch is the loop's own affair and stays as it is.
 """
 
 from __future__ import annotations
 
+import contextlib
 import time
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Iterator, Optional
 
 from accelerate import Accelerator
 
@@ -101,6 +106,19 @@ class Run:
             self.save()
         if wish is Wish.STOP:
             session.leave()
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """What happens inside is no training, like a validation, and is not part of a step's time.
+
+        Not all workers need to enter it.
+        """
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            if self._session is not None:
+                self._session.leave_out(time.monotonic() - began)
 
     def save(self) -> None:
         """Saves now. To be called by all workers, or by none."""
