@@ -52,11 +52,16 @@ pub(crate) fn script(shell: Shell) -> Result<(), Failure> {
 
 const BASH: &str = r#"
 _moira_known() {
-    local known begun="${COMP_WORDS[COMP_CWORD]}"
+    local known word begun="${COMP_WORDS[COMP_CWORD]}"
     known="$(moira complete -- "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)"
     if [[ -n "$known" ]]; then
         # An equals sign is a word of its own here, and what comes after it is to be completed.
-        COMPREPLY=($(compgen -W "$known" -- "${begun#=}"))
+        begun="${begun#=}"
+        COMPREPLY=()
+        # Not compgen -W, which expands the words and so runs a command that is written in a name.
+        while IFS= read -r word; do
+            if [[ "$word" == "$begun"* ]]; then COMPREPLY+=("$word"); fi
+        done <<< "$known"
     else
         _moira "$@"
     fi
@@ -95,7 +100,8 @@ impl Complete {
     pub(crate) fn run(self) -> Result<(), Failure> {
         let Some(asked) = Asked::of(&self.words) else { return Ok(()) };
         // Whoever presses a key is not told of errors.
-        for word in candidates(asked.sort, &asked.place).unwrap_or_default() {
+        let words = candidates(asked.sort, &asked.place).unwrap_or_default();
+        for word in words.iter().filter(|word| is_harmless(word)) {
             render::line(&format!("{}{word}", asked.kept))?;
         }
         Ok(())
@@ -221,6 +227,13 @@ fn of_place(path: &str) -> Option<Sort> {
     }
 }
 
+/// Whether a word means itself in every shell. Names come from the service, and Bash puts what is completed on the line
+/// as it is: one with a space would be two words, and one like `$(reboot)` a command.
+fn is_harmless(word: &str) -> bool {
+    let is_plain = |character: char| character.is_alphanumeric() || "._=:/@%+,-".contains(character);
+    !word.is_empty() && word.chars().all(is_plain)
+}
+
 fn candidates(sort: Sort, place: &Place) -> Result<Vec<String>, Failure> {
     if sort == Sort::Policies {
         return Ok(POLICIES.iter().map(|entry| entry.name.to_string()).collect());
@@ -298,6 +311,34 @@ mod tests {
         assert_eq!(place("cancel --server http : //a : 7070 "), server("http://a:7070"));
         assert_eq!(place("cancel --server = unix : /a/moira.sock "), server("unix:/a/moira.sock"));
         assert_eq!(place("cancel "), Place::default());
+    }
+
+    #[test]
+    fn only_words_that_mean_themselves_in_every_shell_are_offered() {
+        for word in ["7", "7_3", "train.v2", "gpu-3.cluster:8080", "team/vision", "für-später"] {
+            assert!(is_harmless(word), "{word}");
+        }
+        for word in [
+            "",
+            "$(touch x)",
+            "`touch`",
+            "a b",
+            "a;b",
+            "a|b",
+            "a'b",
+            "a\"b",
+            "a\\b",
+            "*",
+            "a[1]",
+            "~",
+            "a\x1b",
+            "!1",
+            "<x",
+            "{a}",
+            "#a",
+        ] {
+            assert!(!is_harmless(word), "{word}");
+        }
     }
 
     #[test]

@@ -1,9 +1,12 @@
 //! Jobs and services as people name them on a command line, and what becomes of output that nobody reads.
 
+use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output, Stdio};
 
-use crate::service::{FOUR_DEVICES, Service, binary, say};
+use crate::faults::{is_there, pass_over};
+use crate::service::{FOUR_DEVICES, Service, binary};
 
 fn text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
@@ -212,21 +215,90 @@ fn numbers_queues_and_policies_are_completed() {
     assert_eq!(known(&["submit", "--name", ""]), "");
     assert_eq!(known(&["submit", "--interruptible", "--queue", ""]), "root\n");
     assert_eq!(known(&["submit", "--queue=r"]), "--queue=root\n");
-    let complete = |line: &str| {
-        let call = "_moira_known moira \"${COMP_WORDS[COMP_CWORD]}\" \"${COMP_WORDS[COMP_CWORD-1]}\"";
-        format!("COMP_WORDS=({line}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); {call}; echo \"${{COMPREPLY[@]}}\"; ")
-    };
-    let lines = ["moira logs ''", "moira can", "moira submit --queue = r", "moira submit --queue ="];
-    let script = format!("source <(moira completions bash); {}", lines.map(complete).concat());
+    assert_eq!(offered(&service, "logs ''"), [id]);
+    assert_eq!(offered(&service, "can"), ["cancel"]);
+    assert_eq!(offered(&service, "submit --queue = r"), ["root"]);
+    assert_eq!(offered(&service, "submit --queue ="), ["root"]);
+}
+
+/// What Bash offers for the end of a line, said as the words that Bash makes of it.
+fn offered(service: &Service, line: &str) -> Vec<String> {
+    let call = "_moira_known moira \"${COMP_WORDS[COMP_CWORD]}\" \"${COMP_WORDS[COMP_CWORD-1]}\"";
+    let script = format!(
+        "source <(moira completions bash); COMP_WORDS=(moira {line}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); {call}; \
+         printf '%s\\n' \"${{COMPREPLY[@]}}\""
+    );
+    words_of(shell(service, "bash", &["--norc", "-c", &script]))
+}
+
+fn words_of(output: Output) -> Vec<String> {
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    text(&output).lines().map(String::from).filter(|word| !word.is_empty()).collect()
+}
+
+/// A shell that finds our binary by its name, and nothing of the user's own settings.
+fn shell(service: &Service, name: &str, arguments: &[&str]) -> Output {
     let path = format!("{}:{}", binary().parent().unwrap().display(), std::env::var("PATH").unwrap_or_default());
-    let mut bash = Command::new("bash");
-    bash.args(["--norc", "-c", &script]).env("PATH", path).env("MOIRA_DATA_DIR", service.data_dir());
-    match bash.env_remove("MOIRA_SERVER").stdin(Stdio::null()).output() {
-        Ok(output) => {
-            let expected = format!("{id}\ncancel\nroot\nroot\n");
-            assert_eq!(text(&output), expected, "{}", String::from_utf8_lossy(&output.stderr));
+    let mut shell = Command::new(name);
+    shell.args(arguments).current_dir(service.data_dir()).env("PATH", path).env("HOME", service.data_dir());
+    shell.env("MOIRA_DATA_DIR", service.data_dir()).env_remove("MOIRA_SERVER").stdin(Stdio::null());
+    shell.output().unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+/// Queues with these names beside the root.
+fn queues(names: &[&str]) -> String {
+    let queue = |name: &&str| format!("[[queues]]\nname = '''{name}'''\n");
+    format!("{FOUR_DEVICES}{}", names.iter().map(queue).collect::<String>())
+}
+
+const HOSTILE: [&str; 4] = ["$(touch injected)", "`touch injected`", "x; touch injected", "a b"];
+
+#[test]
+fn a_name_that_is_a_command_is_neither_offered_nor_run() {
+    let service = Service::start(&queues(&[&HOSTILE[..], &["vision"]].concat()));
+    let known = text(&service.moira(&["complete", "--", "submit", "--queue", ""]));
+    assert_eq!(known, "root\nvision\n");
+    assert_eq!(offered(&service, "submit --queue ''"), ["root", "vision"]);
+    assert_eq!(offered(&service, "submit --queue v"), ["vision"]);
+}
+
+/// A folder whose `moira` offers hostile words whatever is asked, and prints the scripts as ours does.
+fn offers_anything() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let words: String = HOSTILE.map(|word| format!("echo '{word}'\n")).concat();
+    let script =
+        format!("#!/bin/sh\nif [ \"$1\" = complete ]; then\n{words}else exec {} \"$@\"\nfi\n", binary().display());
+    let program = folder.path().join("moira");
+    fs::write(&program, script).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    folder
+}
+
+#[test]
+fn no_shell_runs_what_is_offered() {
+    let folder = offers_anything();
+    let before = "compdef() { :; }; compadd() { shift; printf '%s\\n' \"$@\"; }";
+    let bash = "source <(moira completions bash); COMP_WORDS=(moira cancel ''); COMP_CWORD=2; _moira_known; \
+                printf '%s\\n' \"${COMPREPLY[@]}\"";
+    let zsh = format!("{before}; source <(moira completions zsh); words=(moira cancel ''); CURRENT=3; _moira_known");
+    let fish = "moira completions fish | source; complete -C 'moira cancel '";
+    for (shell, options, script) in [("bash", "--norc", bash), ("zsh", "-f", &zsh), ("fish", "--no-config", fish)] {
+        if !is_there(shell) {
+            pass_over(&format!("{shell} is not installed"));
+            continue;
         }
-        Err(_) => say("passed over: bash is not installed"),
+        let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap_or_default());
+        let mut command = Command::new(shell);
+        command.args([options, "-c", script]).env("PATH", path).env("HOME", folder.path()).stdin(Stdio::null());
+        let output = command.current_dir(folder.path()).output().unwrap();
+        assert!(!folder.path().join("injected").exists(), "{shell}");
+        let said = text(&output);
+        let offered: Vec<&str> = said.lines().filter(|word| HOSTILE.contains(word)).collect();
+        let mut expected = HOSTILE;
+        expected.sort();
+        let mut sorted = offered.clone();
+        sorted.sort();
+        assert_eq!(sorted, expected, "{shell}: {said}{}", String::from_utf8_lossy(&output.stderr));
     }
 }
 
