@@ -308,11 +308,14 @@ fn queues_to_apply(
     config: &Config,
     queues_from_file: bool,
 ) -> Result<Option<Review>, ServerError> {
-    // A configuration without queues says nothing of them.
-    if config.queues.is_empty() {
+    let Some(drafts) = &config.queues else {
+        let open = open_queues(state);
+        if !open.is_empty() {
+            tracing::info!(queues = open.join(", "), "the configuration does not say queues: those in force stay");
+        }
         return Ok(None);
-    }
-    match Review::of(state, ledger, &config.queues) {
+    };
+    match Review::of(state, ledger, drafts) {
         Ok(review) if review.changes.is_empty() => Ok(None),
         Ok(review) if queues_from_file => {
             review.changes.iter().for_each(|change| tracing::info!("{change}, as the configuration says"));
@@ -337,6 +340,12 @@ fn queues_to_apply(
             Ok(None)
         }
     }
+}
+
+/// Names of the queues below the root that take jobs.
+pub(crate) fn open_queues(state: &State) -> Vec<&str> {
+    let all = state.books().queues.iter().skip(1);
+    all.filter(|(_, queue)| !queue.closed).map(|(_, queue)| &*queue.name).collect()
 }
 
 /// Puts on record what an administrator has accepted to go on with.

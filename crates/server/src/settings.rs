@@ -39,7 +39,10 @@ pub struct Config {
     pub socket: SocketConfig,
     /// Virtual accelerators; without any, the GPUs of this machine are used.
     pub accelerators: Vec<AcceleratorDraft>,
-    pub queues: Vec<QueueDraft>,
+    /// Queues below the root. A file that does not say them leaves them to `moira queue apply`; an empty list is to say
+    /// that there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queues: Option<Vec<QueueDraft>>,
     /// A gang that is not up after this long has failed.
     pub start_deadline: Duration,
     /// How long a job has to save its state when told to stop, if it does not say.
@@ -68,7 +71,7 @@ impl Default for Config {
             hosts: Vec::new(),
             socket: SocketConfig::default(),
             accelerators: Vec::new(),
-            queues: Vec::new(),
+            queues: None,
             start_deadline: Duration::from_secs(600),
             grace: Duration::from_secs(30),
             resize_within: Duration::from_secs(60),
@@ -135,7 +138,8 @@ impl Config {
         self.http.check()?;
         self.access.check()?;
         // Whatever machine it is for.
-        QueueTree::build(&self.queues, Gpus::MAX).map_err(|invalid| invalid.to_string())?;
+        QueueTree::build(self.queues.as_deref().unwrap_or_default(), Gpus::MAX)
+            .map_err(|invalid| invalid.to_string())?;
         if !self.accelerators.is_empty() {
             let machine = Machine::of(&self.accelerators).map_err(|invalid| invalid.to_string())?;
             self.draft(&machine).build().map_err(|invalid| invalid.to_string())?;
@@ -145,7 +149,7 @@ impl Config {
 
     /// The cluster the machine makes, with its queues.
     pub fn draft(&self, machine: &Machine) -> cluster::ClusterDraft {
-        cluster::ClusterDraft { queues: self.queues.clone(), ..machine.cluster_draft() }
+        cluster::ClusterDraft { queues: self.queues.clone().unwrap_or_default(), ..machine.cluster_draft() }
     }
 
     pub fn engine_settings(&self) -> engine::Settings {

@@ -90,15 +90,11 @@ impl Apply {
 
     fn request(&self) -> Result<QueuesRequest, Failure> {
         let config = Config::read(&self.file).map_err(Failure::new)?;
-        let says_queues = || {
-            let text = std::fs::read_to_string(&self.file).unwrap_or_default();
-            text.parse::<toml::Table>().is_ok_and(|table| table.contains_key("queues"))
-        };
-        if config.queues.is_empty() && !says_queues() {
+        let Some(queues) = config.queues else {
             let file = self.file.display();
             return Err(Failure::usage(format!("{file} names no queues: to close all of them write `queues = []`")));
-        }
-        Ok(QueuesRequest { queues: config.queues.into_iter().map(QueueRequest::from).collect() })
+        };
+        Ok(QueuesRequest { queues: queues.into_iter().map(QueueRequest::from).collect() })
     }
 }
 

@@ -146,8 +146,8 @@ impl Serve {
         config.listen.extend(&self.listen);
         config.policy = self.policy.clone().or(config.policy);
         let named = file.unwrap_or_else(|| "the command line".into());
-        if self.queues_from_file && config.queues.is_empty() {
-            let message = format!("--queues-from-file: {} names no queues", named.display());
+        if self.queues_from_file && config.queues.is_none() {
+            let message = format!("--queues-from-file: {} names no queues: `queues = []` closes all", named.display());
             return Err(Failure::usage(message));
         }
         let settings = Settings::new(data_dir, config, &named).map_err(Failure::new)?;

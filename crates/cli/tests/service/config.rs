@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::net::TcpListener;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use crate::journal::copied;
 use crate::service::{FOUR_DEVICES, Service, binary};
@@ -54,6 +54,43 @@ fn config_check_finds_what_serve_refuses() {
     limited.spawn();
     assert!(!limited.end().success());
     assert!(limited.log().contains(expected), "{}", limited.log());
+}
+
+#[test]
+fn config_check_of_a_file_that_lies_elsewhere_finds_what_serve_would_refuse_with_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let (home, file) = (folder.path().join("home"), folder.path().join("elsewhere.toml"));
+    fs::create_dir(&home).unwrap();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let of_another = folder.path().join("thesis");
+    fs::create_dir(&of_another).unwrap();
+    fs::write(of_another.join("thesis.tex"), "mine").unwrap();
+    let wrong = [
+        (format!("listen = [\"{address}\"]\n"), format!("cannot listen on {address}: ")),
+        (format!("checkpoint_dir = \"{}\"\n", of_another.display()), "thesis.tex".to_string()),
+    ];
+    let said = |arguments: &[&str]| {
+        let mut command = Command::new(binary());
+        command.args(arguments).arg(&file).env("HOME", &home).stdin(Stdio::null());
+        command.env_remove("MOIRA_DATA_DIR").env_remove("MOIRA_SERVER").env_remove("XDG_STATE_HOME");
+        let output = command.output().unwrap();
+        (output.status.success(), [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap()).concat())
+    };
+    for (key, expected) in wrong {
+        fs::write(&file, format!("{key}{FOUR_DEVICES}")).unwrap();
+        let (right, checked) = said(&["config", "check"]);
+        assert!(!right && checked.contains(&expected), "{checked}");
+        assert!(checked.contains(&format!("{}/.local/state/moira;", home.display())), "{checked}");
+        assert!(!home.join(".local").exists(), "a check makes nothing");
+        let (right, served) = said(&["serve", "--config"]);
+        assert!(!right && served.contains(&expected), "{served}");
+        fs::remove_dir_all(home.join(".local")).ok();
+    }
+    fs::write(&file, FOUR_DEVICES).unwrap();
+    let (right, checked) = said(&["config", "check"]);
+    assert!(right && checked.ends_with("elsewhere.toml is right\n"), "{checked}");
+    assert!(!home.join(".local").exists(), "a check makes nothing");
 }
 
 #[test]

@@ -94,6 +94,34 @@ fn queues_are_added_changed_and_closed_while_the_service_runs() {
 }
 
 #[test]
+fn a_file_that_says_there_are_no_queues_differs_and_one_that_says_nothing_does_not() {
+    let mut service = Service::start(&format!("{FOUR_DEVICES}{}", queues(&[("a", 2), ("b", 1)])));
+    service.kill();
+    let file = service.data_dir().join("moira.toml");
+    let mut told = |text: &str| {
+        fs::write(&file, format!("{text}{FOUR_DEVICES}")).unwrap();
+        let checked = service.moira(&["config", "check", file.to_str().unwrap()]);
+        let before = service.log().len();
+        service.rise();
+        service.kill();
+        let (checked, log) = (String::from_utf8(checked.stdout).unwrap(), service.log().split_off(before));
+        (checked, log.lines().filter(|line| line.contains("those in force")).collect::<Vec<_>>().join("\n"))
+    };
+    let (checked, log) = told("queues = []\n");
+    assert!(checked.contains("makes of them: queue a closed\n"), "{checked}");
+    assert!(log.contains("\"WARN\"") && log.contains("queue a closed; queue b closed"), "{log}");
+    let (checked, log) = told("");
+    assert!(checked.contains("the file does not say any, and those in force are a, b\n"), "{checked}");
+    assert!(log.contains("\"INFO\"") && log.contains("a, b") && !log.contains("closed"), "{log}");
+
+    service.with("--queues-from-file");
+    fs::write(&file, format!("queues = []\n{FOUR_DEVICES}")).unwrap();
+    service.rise();
+    let now = [queue("root", 0.0, false), queue("a", 0.0, true), queue("b", 0.0, true)];
+    assert_eq!(there(&service), now);
+}
+
+#[test]
 fn queues_that_cannot_be_are_refused_and_nothing_changes() {
     let service = Service::start(&format!("{FOUR_DEVICES}{}", queues(&[("a", 2)])));
     let before = there(&service);
