@@ -153,7 +153,7 @@ impl BenchSim {
     fn run(self) -> Result<(), Failure> {
         if let Some(other) = self.against.other() {
             let arguments = self.arguments();
-            return self.against.compare(other, self.output, |binary| {
+            return self.against.compare(other, self.output, None, |binary| {
                 against::own_report(binary, &arguments).map(SimFigures::figures)
             });
         }
@@ -226,7 +226,7 @@ impl BenchPolicy {
     fn run(self) -> Result<(), Failure> {
         if let Some(other) = self.against.other() {
             let arguments = self.arguments();
-            return self.against.compare(other, self.output, |binary| {
+            return self.against.compare(other, self.output, None, |binary| {
                 against::own_report(binary, &arguments).map(PolicyFigures::figures)
             });
         }

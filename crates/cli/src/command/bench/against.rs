@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, anyhow};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -33,6 +33,15 @@ pub(super) struct Figure {
     pub(super) value: f64,
     pub(super) unit: String,
     pub(super) bound: Bound,
+}
+
+/// Which bounds are to hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Strict {
+    /// All of them
+    All,
+    /// Counts, and ratios of what was measured by turns: those that do not depend on how fast the machine is
+    Relative,
 }
 
 /// Within what a figure is to be; nothing of both if that does not matter.
@@ -98,11 +107,12 @@ impl Against {
         self.binary.as_deref()
     }
 
-    /// Measures both by turns and prints what came of it.
+    /// Measures both by turns and prints what came of it. Bounds hold for this binary; those that are to are given.
     pub(super) fn compare(
         &self,
         other: &Path,
         output: Output,
+        strict: Option<Strict>,
         mut measure: impl FnMut(&Path) -> Result<Vec<Figure>, Failure>,
     ) -> Result<(), Failure> {
         let this = this_binary()?;
@@ -119,7 +129,28 @@ impl Against {
             turns: self.turns,
             ratios: ratios(&of_this, &of_other)?,
         };
-        print(&report, output)
+        print(&report, output)?;
+        let broken = report.ratios.iter().filter(|ratio| ratio.holds == Some(false));
+        Strict::judge(strict, broken.map(|ratio| (&*ratio.what, &*ratio.unit)))
+    }
+}
+
+impl Strict {
+    /// An error if one of the bounds that do not hold is to, by the names and units of their figures.
+    pub(super) fn judge<'a>(
+        strict: Option<Strict>,
+        broken: impl Iterator<Item = (&'a str, &'a str)>,
+    ) -> Result<(), Failure> {
+        let matters = |unit: &str| match strict {
+            None => false,
+            Some(Strict::All) => true,
+            Some(Strict::Relative) => ["ratio", "tasks", "kills"].contains(&unit),
+        };
+        let broken: Vec<&str> = broken.filter(|(_, unit)| matters(unit)).map(|(what, _)| what).collect();
+        match broken.as_slice() {
+            [] => Ok(()),
+            broken => Err(Failure::new(anyhow!("not all bounds hold: {}", broken.join("; ")))),
+        }
     }
 }
 
@@ -229,7 +260,7 @@ fn by_name(turns: &[Vec<Figure>]) -> BTreeMap<&str, Vec<f64>> {
 }
 
 /// Of an even number the mean of the middle two.
-fn median(mut values: Vec<f64>) -> f64 {
+pub(super) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     let middle = values.len() / 2;
     match values.len() {
@@ -290,6 +321,18 @@ mod tests {
         assert_eq!(found(0.0, 0.0), (None, "< 1".into(), Some(true)), "nothing over nothing is no ratio");
         assert_eq!(found(2.0, 4.0), (Some(0.5), "< 1".into(), Some(false)));
         assert_eq!(Bound { at_least: Some(0.8), ..Bound::default() }.holds(f64::NAN), Some(false));
+    }
+
+    #[test]
+    fn what_is_strict_fails_by_the_bounds_that_are_to_hold() {
+        let judged = |strict, broken: &[(&'static str, &'static str)]| Strict::judge(strict, broken.iter().copied());
+        let (slow, lost, dear) = (("submissions", "per s"), ("lost", "tasks"), ("run and wait", "ratio"));
+        assert!(judged(None, &[slow, lost, dear]).is_ok());
+        assert!(judged(Some(Strict::All), &[]).is_ok());
+        assert!(judged(Some(Strict::All), &[slow]).is_err());
+        assert!(judged(Some(Strict::Relative), &[slow]).is_ok(), "another machine may be slower");
+        assert!(judged(Some(Strict::Relative), &[lost]).is_err());
+        assert!(judged(Some(Strict::Relative), &[slow, dear]).is_err());
     }
 
     #[test]
