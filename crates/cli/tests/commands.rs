@@ -252,6 +252,24 @@ fn an_impossible_job_is_refused_with_its_reason_while_the_rest_runs() {
     assert_eq!(reasons, ["needs 99 tasks of role worker, and 8 would fit into the empty cluster"]);
 }
 
+/// Two elastic jobs, each an hour on both devices: one after the other, or together on one device each.
+#[test]
+fn safeguards_are_switched_on_for_a_simulation() {
+    let jobs = "name,submit_s,duration_s,gpus,min_gpus,max_gpus\na,0,3600,2,1,2\nb,60,3600,2,1,2\n";
+    let folder = tempfile::tempdir().unwrap();
+    let workload = format!("csv:{}", file(folder.path(), "jobs.csv", jobs));
+    let found = |options: &[&str]| {
+        let arguments = ["sim", "run", "--policy", "sia", "--cluster", "1x2 t4", "--workload", &workload, "-o", "json"];
+        let report: serde_json::Value = serde_json::from_str(&success(&[&arguments, options].concat())).unwrap();
+        let run = &report["runs"][0];
+        (run["makespan_s"].as_f64().unwrap(), run["restarts_per_job"].as_f64().unwrap())
+    };
+    assert_eq!(found(&[]), (7200.0, 0.0), "published policies stay as they are unless told");
+    assert_eq!(found(&["--safeguards", "none"]), (7200.0, 0.0));
+    let (makespan, restarts) = found(&["--safeguards", "minimum-first"]);
+    assert!(makespan < 7200.0 && restarts > 0.0, "they share: {makespan}, {restarts}");
+}
+
 #[test]
 fn a_bad_cluster_file_names_file_line_and_field() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,6 +1,8 @@
 //! What a job has of the shell it was submitted from: folder, umask and variables, as people know it.
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -43,6 +45,30 @@ fn a_job_runs_in_the_activated_environment_of_its_caller() {
     let expected = folder.path().join("env").display().to_string();
     assert_eq!(found.lines().collect::<Vec<_>>(), [&expected, &expected]);
     assert_eq!(mode(&folder.path().join("made")), 0o640);
+}
+
+#[test]
+fn a_job_runs_in_the_conda_environment_of_its_caller() {
+    let service = Service::start(FOUR_DEVICES);
+    let folder = tempfile::tempdir().unwrap();
+    let env = folder.path().join("envs/vision");
+    fs::create_dir_all(env.join("bin")).unwrap();
+    let python = env.join("bin/python");
+    let script = "#!/bin/sh\nprintf '%s\\n' \"$0 $*\" \"$CONDA_PREFIX\" \"$CONDA_DEFAULT_ENV\" \"$CONDA_SHLVL\"\n";
+    fs::write(&python, script).unwrap();
+    fs::set_permissions(&python, fs::Permissions::from_mode(0o755)).unwrap();
+    // What `conda activate` does to a shell.
+    let env = env.display();
+    let before = format!(
+        "export PATH={env}/bin:$PATH CONDA_PREFIX={env} CONDA_DEFAULT_ENV=vision CONDA_SHLVL=1 CONDA_EXE=/c/bin/conda"
+    );
+    let expected = format!("{env}/bin/python train.py\n{env}\nvision\n1\n");
+    assert_eq!(shown(&service, &before, "-- python train.py"), expected);
+    let text = shown(&service, &format!("{before} PYTHONPATH=/lib"), "-- env");
+    let all = variables(&text);
+    assert_eq!((all["CONDA_EXE"], all["PYTHONPATH"]), ("/c/bin/conda", "/lib"));
+    let deactivated = shown(&service, "unset CONDA_PREFIX CONDA_DEFAULT_ENV CONDA_SHLVL CONDA_EXE", "-- env");
+    assert!(!deactivated.contains("CONDA_"), "{deactivated}");
 }
 
 fn mode(path: &Path) -> u32 {

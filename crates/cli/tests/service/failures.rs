@@ -50,6 +50,9 @@ fn the_worker_that_failed_is_named_with_its_last_lines() {
                     read what it wrote: moira logs 0 --worker 1\n";
     assert!(told.starts_with(expected), "{told}");
     assert!(told.contains("--retries"), "{told}");
+    let table = said(&service, &["ls", "--all", "--no-headers"]);
+    let cells: Vec<&str> = table.split("  ").map(str::trim).collect();
+    assert!(cells.contains(&"worker 1 failed: exit 3"), "{table}");
     // Also where another worker is asked for, and once where it is this one.
     let last = "last lines of worker 1, which failed:\n  loss is nan\n";
     let log = said(&service, &["logs", &id]);
