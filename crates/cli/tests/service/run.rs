@@ -161,7 +161,7 @@ fn a_job_outlives_the_terminal_if_that_is_wanted() {
     run.signal(Signal::HUP);
     let (code, said) = run.end();
     assert_eq!(code, Some(129), "{said}");
-    assert_eq!(service.show("0")["state"], "running");
+    service.until("0", "running");
     service.json(&["cancel", "-o", "json", "0"]);
     service.until("0", "cancelled");
 }
