@@ -178,9 +178,11 @@ pub(crate) fn take_over(from: &Path, earlier: ClaimId, to: &Path, origin: &Origi
     }
     // The new note comes first and the old one goes last: at every moment the directory has one.
     write_durably(&note_beside(to), origin)?;
-    disk::rename(from, to).map_err(ExecutorError::file("hand over", from))?;
+    // A run that was launched before a power cut is not handed anything again.
+    let moved = disk::rename(from, to).and_then(|()| disk::sync_dir(to.parent().unwrap_or(Path::new("/"))));
+    moved.map_err(ExecutorError::file("hand over", from))?;
     let note = note_beside(from);
-    fs::remove_file(&note).map_err(ExecutorError::file("remove", &note))
+    disk::remove(&note).map_err(ExecutorError::file("remove", &note))
 }
 
 fn set_aside_unless_of(checkpoints: &Path, origin: &Origin) -> Result<Option<PathBuf>, ExecutorError> {

@@ -9,13 +9,15 @@ use std::process::Command;
 use std::sync::Arc;
 
 use cluster::{Bytes, ClaimId, NodeId, Run, Span, Time};
+use disk::As;
 use disk::cut::{Remains, remains};
 use disk::tape::{self, Step};
 use perf::Tuning;
 
+use crate::origin::{note_beside, owner_of};
 use crate::process::{Identity, boot_id};
 use crate::roster::Outcome;
-use crate::run_dir::{RunDir, SupervisorNote};
+use crate::run_dir::{RunDir, SupervisorNote, write_durably};
 use crate::{
     AcceleratorDraft, Checkpoints, CpuLimit, Ending, Executor, Exit, KnownJob, LaunchOrder, Limits, Local, Machine,
     Origin, Program, ResizeOrder, Sighting, Stage, Usage, WorkerPlace, set_aside_foreign,
@@ -210,6 +212,49 @@ fn check_belongings(case: &str, done: Option<Done>, data_dir: &Path) {
     let moved = moved.unwrap_or_else(|error| panic!("{case}: {error}"));
     assert_eq!(moved, Vec::<PathBuf>::new(), "{case}");
     assert!(done < Some(Done::Launched) || saved.exists(), "{case}");
+}
+
+#[test]
+fn after_a_cut_at_every_step_a_job_that_is_run_again_has_what_the_earlier_one_saved() {
+    const EARLIER: ClaimId = ClaimId(3);
+    let origin_of = |job| Origin { job, ..origin() };
+    let order = LaunchOrder { continues: Some(EARLIER), ..order() };
+    let root = tempfile::tempdir().unwrap();
+    let data_dir = fs::canonicalize(root.path()).unwrap();
+    let (saved, steps) = tape::record(|| {
+        let mut local = executor(&data_dir);
+        let earlier = checkpoints(&data_dir).of(EARLIER);
+        write_durably(&note_beside(&earlier), &origin_of(EARLIER)).unwrap();
+        disk::make_dir(&earlier, 0o700, true).unwrap();
+        disk::replace(&earlier.join("state"), b"41", As::PRIVATE).unwrap();
+        let saved = tape::position();
+        local.launch(&order).unwrap();
+        saved
+    });
+    let mut cases = 0;
+    for cut in saved..=steps.len() {
+        for left in remains(&data_dir, &steps[..cut]) {
+            cases += 1;
+            let case = format!("cut after step {cut}, {}", left.how);
+            let root = tempfile::tempdir().unwrap();
+            left.lay_out(root.path()).unwrap();
+            let checkpoints = checkpoints(root.path());
+            let known = |job| Some(KnownJob { origin: origin_of(job), launches: 1 });
+            let moved = set_aside_foreign(root.path(), &checkpoints, "here", false, known);
+            assert_eq!(moved.unwrap_or_else(|error| panic!("{case}: {error}")), Vec::<PathBuf>::new(), "{case}");
+            let mut local = executor(root.path());
+            // Given again, the order does what is still to be done.
+            for _ in 0..2 {
+                local.launch(&order).unwrap_or_else(|error| panic!("{case}: {error}"));
+                let state = fs::read_to_string(checkpoints.of(RUN.claim).join("state"));
+                assert_eq!(state.ok().as_deref(), Some("41"), "{case}");
+            }
+            assert!(!checkpoints.of(EARLIER).exists(), "{case}");
+            assert_eq!(owner_of(&checkpoints.of(RUN.claim)), Some(origin()), "{case}");
+            local.stop(RUN, Span::ZERO).unwrap_or_else(|error| panic!("{case}: {error}"));
+        }
+    }
+    assert!(cases > steps.len() - saved, "{cases}");
 }
 
 #[test]
