@@ -95,17 +95,19 @@ fn nothing_is_lost_however_often_the_service_supervisors_and_workers_are_killed(
     });
     users.until_a_gang_has_grown();
     users.until_all_is_done();
-    let jobs = users.list_tasks();
+    let (again, jobs): (Vec<Value>, Vec<Value>) = users.list_tasks().into_iter().partition(is_run_again);
     let wall_seconds = begun.elapsed().as_secs_f64();
     service.kill();
     let killed = users.killed.lock().unwrap();
     say(&summary(&jobs, &killed, wall_seconds));
+    say(&format!("{} jobs that fail were requeued again and again", again.len()));
     eventually("no process is left", || processes::of(service.data_dir()).is_empty());
     let sent = users.sent.lock().unwrap();
     let mut faults = users.faults.lock().unwrap().clone();
     let evidence =
         Evidence { sent: &sent, jobs: &jobs, killed: &killed, notes: notes.path(), devices: DEVICES, wall_seconds };
     faults.extend(judge(&evidence));
+    faults.extend(users.judge_requeues(&again));
     assert!(!service.log().contains("panicked"), "the service panicked: see its log");
     assert!(faults.is_empty(), "MOIRA_SEED={seed}, {} faults:\n{}", faults.len(), faults.join("\n"));
     assert!(sent.values().filter(|sent| sent.id.is_some()).count() as u64 > crashes / 6, "there was too little work");
@@ -161,8 +163,24 @@ struct Users<'a> {
     sent: Mutex<BTreeMap<String, Sent>>,
     faults: Mutex<Vec<String>>,
     killed: Mutex<Killed>,
+    again: Mutex<Again>,
     leave: AtomicBool,
     rest: AtomicBool,
+}
+
+/// What users know of the jobs that fail and are run again.
+#[derive(Default)]
+struct Again {
+    jobs: Vec<String>,
+    /// By the number of the job that had failed.
+    requeued: BTreeMap<String, String>,
+}
+
+/// So their names begin. The judge does not know them.
+const AGAIN: &str = "again-";
+
+fn is_run_again(job: &Value) -> bool {
+    job["name"].as_str().is_some_and(|name| name.starts_with(AGAIN))
 }
 
 impl Users<'_> {
@@ -173,6 +191,7 @@ impl Users<'_> {
             sent: Mutex::default(),
             faults: Mutex::default(),
             killed: Mutex::default(),
+            again: Mutex::default(),
             leave: AtomicBool::new(false),
             rest: AtomicBool::new(false),
         }
@@ -182,6 +201,10 @@ impl Users<'_> {
     fn work(&self, seed: u64) {
         let mut random = ChaCha8Rng::seed_from_u64(seed.wrapping_mul(1_000_003));
         let mut count = 0;
+        let request = json!({ "name": format!("{AGAIN}{seed}"), "command": ["false"], "workdir": "/" }).to_string();
+        if let Some(id) = self.until_answered("/v1/jobs", &format!("{AGAIN}{seed}"), &request, &[]) {
+            self.again.lock().unwrap().jobs.push(id);
+        }
         while !self.leave.load(Ordering::Relaxed) {
             match random.random_range(0..200) {
                 _ if self.rest.load(Ordering::Relaxed) => {}
@@ -202,6 +225,10 @@ impl Users<'_> {
                     self.use_policy(POLICIES[random.random_range(0..POLICIES.len())]);
                 }
                 178..=180 => self.let_an_elastic_end(),
+                181..=189 => {
+                    self.requeue_one(&mut random, &format!("requeue-{seed}-{count}"));
+                    count += 1;
+                }
                 _ => drop(http::get(&self.socket, "/v1/jobs?limit=50")),
             }
             std::thread::sleep(Duration::from_millis(random.random_range(0..120)));
@@ -308,6 +335,53 @@ impl Users<'_> {
                 Ok(_) | Err(_) => std::thread::sleep(Duration::from_millis(10)),
             }
         }
+    }
+
+    /// The number of the job that came of it; nothing if it was refused, as it may be with one of these.
+    fn until_answered(&self, path: &str, key: &str, body: &str, may_be: &[u16]) -> Option<String> {
+        loop {
+            match http::post(&self.socket, path, &[("Idempotency-Key", key)], body) {
+                Ok(answer) if matches!(answer.status, 200 | 201) => {
+                    return answer.body["id"].as_str().map(String::from);
+                }
+                Ok(answer) if answer.status < 500 => {
+                    if !may_be.contains(&answer.status) {
+                        self.faults.lock().unwrap().push(format!("{key}: was refused: {}", answer.body));
+                    }
+                    return None;
+                }
+                Ok(_) | Err(_) => std::thread::sleep(Duration::from_millis(10)),
+            }
+        }
+    }
+
+    /// Runs one of the jobs again that fail. It may not have ended, or another user may have been faster.
+    fn requeue_one(&self, random: &mut ChaCha8Rng, key: &str) {
+        let known = self.again.lock().unwrap().jobs.clone();
+        let Some(earlier) = known.get(random.random_range(0..known.len().max(1))) else { return };
+        let path = format!("/v1/jobs/{earlier}/requeue");
+        let Some(later) = self.until_answered(&path, key, "", &[409]) else { return };
+        let mut again = self.again.lock().unwrap();
+        again.jobs.push(later.clone());
+        if let Some(other) = again.requeued.insert(earlier.clone(), later.clone()) {
+            self.faults.lock().unwrap().push(format!("job {earlier} was requeued as job {other} and as job {later}"));
+        }
+    }
+
+    /// Each was run again once at most, and nothing else is there.
+    fn judge_requeues(&self, found: &[Value]) -> Vec<String> {
+        let Again { jobs, .. } = &*self.again.lock().unwrap();
+        let mut faults = Vec::new();
+        let found: Vec<&str> = found.iter().filter_map(|job| job["id"].as_str()).collect();
+        for id in jobs {
+            match (found.iter().filter(|found| *found == id).count(), jobs.iter().filter(|job| *job == id).count()) {
+                (1, 1) => {}
+                (there, sent) => faults.push(format!("job {id}, to be run again, is there {there} times of {sent}")),
+            }
+        }
+        let strangers = found.iter().filter(|id| !jobs.iter().any(|job| job == *id));
+        faults.extend(strangers.map(|id| format!("job {id} was requeued by nobody")));
+        faults
     }
 
     fn request(&self, errand: &Errand) -> Value {
