@@ -15,6 +15,7 @@ use serde_json::json;
 use crate::faults::pass_over;
 use crate::http;
 use crate::processes;
+use crate::pty::Seat;
 use crate::service::{FOUR_DEVICES, PATIENCE, Service, binary, eventually};
 
 /// The user whose number is nobody's own.
@@ -36,7 +37,27 @@ fn another_user_can_open_nothing_of_the_service_and_a_job_all_that_is_its_own() 
     );
     let id = submit_as_nobody(&service, &script);
     service.until_it(&id, "heard", |job| job["progress"]["steps"] == 3);
+    // What was sent to a job and what is typed and shown beside one lies on the disk.
+    let request = json!({ "command": ["sh", "-c", "cat; sleep 60"], "workdir": "/", "stdin": true }).to_string();
+    let answer = http::post(&service.socket(), "/v1/jobs", &[], &request).unwrap();
+    let with_input = answer.body["id"].as_str().unwrap_or_else(|| panic!("{}", answer.body)).to_string();
+    service.until(&with_input, "running");
+    let octets = [("Content-Type", "application/octet-stream")];
+    let sent =
+        http::post(&service.socket(), &format!("/v1/jobs/{with_input}/input?offset=0"), &octets, "secret").unwrap();
+    assert_eq!(sent.status, 200, "{}", sent.body);
+    let mut seat = Seat::take(&service, &["shell", &with_input, "--", "sh", "-i"]);
+    seat.press("PS1=; echo re''ady\r");
+    seat.shows("ready");
+    for name in ["input", "shells", "output.log"] {
+        let is_named = |path: &PathBuf| path.components().any(|part| part.as_os_str() == name);
+        assert!(below(service.data_dir()).iter().filter(|path| !path.ends_with("shells")).any(is_named), "{name}");
+    }
     assert_eq!(openable_by_nobody(&service), Vec::<PathBuf>::new());
+    seat.press("exit 5\r");
+    assert_eq!(seat.end(), Some(5));
+    service.json(&["cancel", "-o", "json", &with_input]);
+    service.until(&with_input, "cancelled");
     let made = fs::metadata(shared.path().join("by-job")).unwrap();
     assert_eq!((made.uid(), made.mode() & 0o777), (NOBODY, 0o664), "a job has the umask of its caller");
 
@@ -69,6 +90,24 @@ fn a_job_has_no_descriptor_and_no_variable_of_the_user_who_started_the_service()
     let roots: Vec<&str> = said.lines().filter(|line| line.contains("/root")).collect();
     assert_eq!(roots, Vec::<&str>::new());
     assert!(said.contains("\nHOME=/nonexistent\n") && said.contains("\nUSER=nobody\n"), "{said}");
+
+    // Neither has a shell, nor who is told of a job.
+    let folder = shared_folder();
+    let list = |name: &str| {
+        let place = folder.path().join(name).display().to_string();
+        // A shell keeps its own output open beside the file.
+        format!("(ls /proc/$$/fd > {place}.part); mv {place}.part {place}")
+    };
+    let told = list("told");
+    let id = service.submit(&["--notify", &told, "--", "sleep", "600"]);
+    service.until(&id, "running");
+    assert_eq!(Seat::take(&service, &["shell", &id, "--", "sh", "-c", &list("shell")]).end(), Some(0));
+    for name in ["shell", "told"] {
+        eventually(name, || folder.path().join(name).exists());
+        assert_eq!(fs::read_to_string(folder.path().join(name)).unwrap(), "0\n1\n2\n", "{name}");
+    }
+    service.json(&["cancel", "-o", "json", &id]);
+    service.until(&id, "cancelled");
 }
 
 #[test]
