@@ -8,9 +8,9 @@ use cluster::{ClusterDraft, GpuTime};
 use policies::PolicyConfig;
 use sim::Experiment;
 
-use crate::{catalogue, fit_checks, pollux_checks, program_checks, say, sia_checks, trace_checks};
+use crate::{catalogue, fit_checks, pollux_checks, program_checks, reproduction_checks, say, sia_checks, trace_checks};
 
-pub(crate) fn run(data: &Path) -> Result<()> {
+pub(crate) fn run(root: &Path, data: &Path) -> Result<()> {
     let mut checks = Checks::default();
     philly(data, &mut checks)?;
     trace_checks::run(data, &mut checks)?;
@@ -20,6 +20,7 @@ pub(crate) fn run(data: &Path) -> Result<()> {
     sia_checks::run(data, &mut checks)?;
     program_checks::run(data, &mut checks)?;
     pollux_checks::run(data, &mut checks)?;
+    reproduction_checks::run(root, data, &mut checks)?;
     checks.conclude()
 }
 

@@ -9,6 +9,7 @@ mod generator_docs;
 mod nightly;
 mod pollux_checks;
 mod program_checks;
+mod reproduction_checks;
 mod sia_checks;
 mod tidy;
 mod trace_checks;
@@ -66,7 +67,7 @@ fn main() -> Result<()> {
     match Task::parse() {
         Task::Tidy => tidy::run(&root()),
         Task::Docs { check } => docs::run(&root(), check),
-        Task::DataChecks { data } => data_checks::run(&data),
+        Task::DataChecks { data } => data_checks::run(&root(), &data),
         Task::GeneratorDocs { data, check } => generator_docs::run(&root(), &data, check),
         Task::Catalogue { data, check } => catalogue::run(&root(), &data, check),
         Task::Fidelity(fidelity) => fidelity.run(&root()),

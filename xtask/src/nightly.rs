@@ -18,7 +18,7 @@ pub(crate) fn run(root: &Path, data: Option<&Path>, cases: u32) -> Result<()> {
     ensure!(tests.status().context("cannot run the tests")?.success(), "a property does not hold");
     run_the_service(root)?;
     match data {
-        Some(data) => data_checks::run(data),
+        Some(data) => data_checks::run(root, data),
         None => {
             say("no data checks: no --data DIR");
             Ok(())
