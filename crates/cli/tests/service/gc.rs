@@ -79,7 +79,7 @@ fn checkpoints_go_only_if_asked_for_and_never_those_of_a_job_that_has_not_ended(
     assert!(state(&ended).exists());
     assert_eq!(gc(&service, &["--checkpoints"]), shown);
     assert!(!state(&ended).exists() && state(&needed).exists() && state(&running).exists());
-    assert_eq!(service.show(&running)["state"], "running");
+    service.until(&running, "running");
     assert_eq!(service.show(&after)["state"], "held");
 }
 

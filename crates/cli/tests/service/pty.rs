@@ -149,7 +149,7 @@ fn control_c_interrupts_the_program_and_not_the_session_and_control_d_ends_it() 
     seat.shows("in front\r\n");
     seat.press("\x03");
     seat.shows("saved");
-    assert_eq!(service.show("0")["state"], "running");
+    service.until("0", "running");
     seat.press("echo st''ill here\r");
     seat.shows("still here");
     seat.press("\x04");
