@@ -167,7 +167,7 @@ fn drawn(seed: u64) -> History {
         at += drawn % 70;
         let (min, takes) = (1 + (drawn % 4) as u32, 120 + 11 * drawn);
         let draft = if index % 2 == 0 { rigid(min) } else { elastic(min, min + (drawn % 5) as u32) };
-        let expected = (drawn % 3 == 0).then(|| Span::from_secs(takes));
+        let expected = drawn.is_multiple_of(3).then(|| Span::from_secs(takes));
         let draft = JobDraft { expected, priority: (drawn % 7 / 5) as i32, ..draft };
         history = history.job(at, in_queue(1 + (drawn % 2) as u16, draft), takes);
     }
