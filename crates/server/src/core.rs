@@ -1082,6 +1082,50 @@ mod tests {
     }
 
     #[test]
+    fn what_became_of_a_gang_is_told_the_same_later() {
+        let mut core = guarded("1x2", Vec::new(), "fifo");
+        let run = Run { claim: ClaimId(0), attempt: 1 };
+        submit(&mut core, 1, "root", |_| {}).unwrap();
+        core.step(Time::from_secs(2), Vec::new(), vec![News::Started { run }]);
+        submit(&mut core, 3, "root", |job| job.workers = "2".parse().unwrap()).unwrap();
+        core.step(Time::from_secs(604), Vec::new(), Vec::new());
+        let told = |core: &Core, secs| {
+            let told = crate::explain::explain(&shown(core), JobId::job(1), Time::from_secs(secs), None).unwrap();
+            let lines = told.history.into_iter().map(|line| line.text);
+            (told.message.unwrap_or_default(), lines.filter(|text| text.starts_with("Reserved")).collect::<Vec<_>>())
+        };
+        let (now, then) = told(&core, 604);
+        assert_eq!(now, "starts at the latest when 0 ends (rule reservations)");
+        let kept = "Reserved: it had waited long, and devices were kept for it from then on (rule reservations)";
+        assert_eq!(then, [kept]);
+        let exits = vec![Exit { code: Some(0), signal: None }];
+        let ending = Ending { started: true, exits, ..Ending::default() };
+        core.step(Time::from_secs(700), Vec::new(), vec![News::Ended { run, ending }]);
+        let (now, then) = told(&core, 701);
+        assert!(!now.contains("starts at the latest"), "{now}");
+        assert_eq!(then, [kept], "a line of the past stays as it was");
+    }
+
+    #[test]
+    fn what_is_reserved_is_found_out_once_for_all_jobs_that_are_shown() {
+        let mut core = guarded("1x2", Vec::new(), "fifo");
+        submit(&mut core, 1, "root", |_| {}).unwrap();
+        core.step(Time::from_secs(2), Vec::new(), vec![News::Started { run: Run { claim: ClaimId(0), attempt: 1 } }]);
+        submit(&mut core, 3, "root", |job| job.workers = "2".parse().unwrap()).unwrap();
+        core.step(Time::from_secs(604), Vec::new(), Vec::new());
+        let mut shown = shown(&core);
+        assert!(shown.reservations.get().is_none(), "nobody has asked");
+        crate::views::job(&shown, JobId::job(1), Time::from_secs(605), false).unwrap();
+        let found: Vec<ClaimId> =
+            shown.reservations.get().unwrap().iter().map(|reservation| reservation.claim).collect();
+        assert_eq!(found, [ClaimId(1)]);
+        let cancelled = Fact::Core(Event::ClaimCancelled { claim: ClaimId(1) });
+        shown.apply(Time::from_secs(606), &cancelled);
+        assert!(shown.reservations.get().is_none(), "with every fact it may be another");
+        assert!(crate::views::reservations(&shown).is_empty());
+    }
+
+    #[test]
     fn nothing_is_foretold_from_what_jobs_of_other_names_took() {
         for policy in ["fifo", crate::DEFAULT_POLICY] {
             let mut core = guarded("1x2", Vec::new(), policy);

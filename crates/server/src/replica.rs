@@ -2,7 +2,7 @@
 //! waits for a decision, and what is read was durable first.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, RwLock, RwLockReadGuard};
+use std::sync::{Arc, OnceLock, RwLock, RwLockReadGuard};
 
 use cluster::{ClaimId, Run, Time};
 use executors::Usage;
@@ -11,7 +11,7 @@ use tokio::sync::{broadcast, watch};
 use crate::fact::Fact;
 use crate::ledger::Ledger;
 use crate::measures::Measures;
-use engine::State;
+use engine::{Reservation, State};
 
 #[derive(Debug)]
 pub struct Replica {
@@ -34,6 +34,8 @@ pub struct Shown {
     pub trouble: Option<String>,
     /// What keeps it from taking new jobs on, while all else goes on.
     pub degraded: Option<String>,
+    /// What is reserved in this state, once somebody has asked.
+    pub(crate) reservations: OnceLock<Vec<Reservation>>,
 }
 
 /// A fact with its place in the journal.
@@ -51,7 +53,8 @@ const BACKLOG: usize = 1024;
 
 impl Replica {
     pub fn new(state: State, ledger: Ledger, seq: u64) -> Replica {
-        let shown = Shown { state, ledger, seq, usage: BTreeMap::new(), trouble: None, degraded: None };
+        let (usage, reservations) = (BTreeMap::new(), OnceLock::new());
+        let shown = Shown { state, ledger, seq, usage, trouble: None, degraded: None, reservations };
         Replica {
             shown: RwLock::new(shown),
             lines: broadcast::channel(BACKLOG).0,
@@ -116,6 +119,7 @@ impl Shown {
     pub(crate) fn apply(&mut self, now: Time, fact: &Fact) {
         if let Fact::Core(event) = fact {
             self.state.apply(now, event);
+            self.reservations.take();
         }
         if let Fact::Ended { run, .. } = fact {
             self.usage.remove(run);

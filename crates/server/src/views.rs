@@ -7,7 +7,7 @@ use api::{
     UsageView, WorkersView, rfc3339,
 };
 use cluster::{ClaimId, NodeId, QueueId, Time};
-use engine::{Command, Event};
+use engine::{Command, Event, Reservation};
 use executors::{Delivery, workers_of};
 use plan::{Availability, Claim, Note, Obstacle, Outcome, Phase, Reason};
 use policies::PolicyConfig;
@@ -233,10 +233,15 @@ fn message(shown: &Shown, claim: &Claim) -> Option<String> {
 
 /// A note as a sentence, with names for numbers.
 pub(crate) fn sentence(shown: &Shown, claim: &Claim) -> Option<String> {
-    sentence_of(shown, claim, claim.note)
+    match claim.note.obstacle {
+        Some(Obstacle::ReservedFor { claim: reserved, .. }) if reserved == claim.id => {
+            Some(reserved_sentence(shown, claim))
+        }
+        _ => sentence_of(shown, claim, claim.note),
+    }
 }
 
-/// The same for a note that was made earlier.
+/// The same for a note that was made earlier. It says what was the case then, whatever is the case now.
 fn sentence_of(shown: &Shown, claim: &Claim, note: Note) -> Option<String> {
     let books = shown.state.books();
     let id = |claim: ClaimId| shown.ledger.id(claim).to_string();
@@ -249,7 +254,9 @@ fn sentence_of(shown: &Shown, claim: &Claim, note: Note) -> Option<String> {
             format!("queue {} uses {used} of {budget} GPUs", books.queues.queue(queue).name)
         }
         Some(Obstacle::Outranked { by }) => format!("job {} comes first", id(by)),
-        Some(Obstacle::ReservedFor { claim: reserved, .. }) if reserved == claim.id => reserved_sentence(shown, claim),
+        Some(Obstacle::ReservedFor { claim: reserved, .. }) if reserved == claim.id => {
+            "it had waited long, and devices were kept for it from then on (rule reservations)".into()
+        }
         Some(Obstacle::ReservedFor { claim, until }) => {
             format!("what is free is kept for job {} until {}", id(claim), moment(shown, until))
         }
@@ -336,21 +343,27 @@ fn notice_of_array(shown: &Shown, acceptance: &Acceptance) -> Option<String> {
     notice(shown, tasks.rev().find(|task| can_have_devices(task))?)
 }
 
+/// What is reserved now. It is found out once for each state, however many jobs are shown of it.
+pub(crate) fn reservations(shown: &Shown) -> &[Reservation] {
+    shown.reservations.get_or_init(|| {
+        let state = &shown.state;
+        let budgets = engine::budgets(state.books());
+        let snapshot = plan::Snapshot {
+            now: state.now(),
+            books: state.books(),
+            changed: plan::Changed::Everything,
+            budgets: &budgets,
+            truths: None,
+        };
+        // How often the policy is asked decides for whom else devices are reserved.
+        let policy = PolicyConfig::from_text(state.policy()).and_then(|config| config.build());
+        policy.map_or(Vec::new(), |policy| engine::reservations(&snapshot, state.safeguards(), policy.rhythm()))
+    })
+}
+
 /// When a claim for which devices are reserved will start.
 fn reserved_sentence(shown: &Shown, claim: &Claim) -> String {
-    let state = &shown.state;
-    let budgets = engine::budgets(state.books());
-    let snapshot = plan::Snapshot {
-        now: state.now(),
-        books: state.books(),
-        changed: plan::Changed::Everything,
-        budgets: &budgets,
-        truths: None,
-    };
-    // How often the policy is asked decides for whom else devices are reserved.
-    let policy = PolicyConfig::from_text(state.policy()).and_then(|config| config.build());
-    let all = policy.map(|policy| engine::reservations(&snapshot, state.safeguards(), policy.rhythm()));
-    let own = all.into_iter().flatten().find(|reservation| reservation.claim == claim.id);
+    let own = reservations(shown).iter().find(|reservation| reservation.claim == claim.id);
     let Some(reservation) = own else {
         return "devices are reserved for it (rule reservations)".into();
     };
