@@ -24,19 +24,23 @@ pub(super) fn beside(records: &[Record], mix: &[Training], policy: &str) -> Resu
 }
 
 fn replayed(records: &[Record], policy: &str) -> Result<Fold> {
+    let setup = setup(records)?;
+    let mut fold = Fold::new();
+    simulate(&setup, policy, PolicyConfig::from_text(policy)?.build()?, |at, event| fold.observe(at, event))
+        .map_err(|invalid| anyhow!("cannot simulate the jobs: {invalid}"))?;
+    Ok(fold)
+}
+
+/// What was there, with the rules that the recording says were kept to around the policy.
+fn setup(records: &[Record]) -> Result<Setup> {
     let Recording { cluster, queues, jobs, circumstances, safeguards, .. } =
         Recording::at_pace(records, &KindSpeeds::new(), Pace::Modelled)?;
-    let config = PolicyConfig::from_text(policy)?;
     let resize_within = Some(Span::from_secs(RESIZE_WITHIN_SECS));
-    let setup = Setup {
+    Ok(Setup {
         circumstances: Circumstances { resize_within, ..circumstances },
         settings: Settings { resize_within, safeguards, ..Settings::default() },
         ..Setup::new(cluster, queues, jobs)
-    };
-    let mut fold = Fold::new();
-    simulate(&setup, policy, config.build()?, |at, event| fold.observe(at, event))
-        .map_err(|invalid| anyhow!("cannot simulate the jobs: {invalid}"))?;
-    Ok(fold)
+    })
 }
 
 fn apart(training: &Training, (live, simulated): (&JobRow, &JobRow)) -> Result<Apart> {
@@ -49,4 +53,23 @@ fn apart(training: &Training, (live, simulated): (&JobRow, &JobRow)) -> Result<A
         })
     };
     Ok(Apart { name: training.name.clone(), live: side(live, "live")?, simulated: side(simulated, "simulated")? })
+}
+
+#[cfg(test)]
+mod tests {
+    use cluster::{ClusterDraft, Time};
+
+    use super::*;
+
+    #[test]
+    fn a_recording_is_replayed_with_the_rules_it_had() {
+        for safeguards in ["all", "none"] {
+            let (cluster, queues) = ClusterDraft::parse_short("1x2").unwrap().build().unwrap();
+            let policy = PolicyConfig::named("fifo").build().unwrap();
+            let settings = Settings { safeguards: safeguards.parse().unwrap(), ..Settings::default() };
+            let (_, beginning) = engine::Engine::new(cluster, queues, "fifo", policy, settings);
+            let records: Vec<Record> = beginning.into_iter().map(|event| Record { at: Time::ZERO, event }).collect();
+            assert_eq!(Ok(setup(&records).unwrap().settings.safeguards), safeguards.parse());
+        }
+    }
 }

@@ -1,8 +1,9 @@
 //! What came of it: the live history beside the same jobs in the simulator, under the same policy.
 
 use cluster::{ClaimId, Cluster, GpuKind, Span};
-use engine::Event;
+use engine::{Event, State};
 use executors::AcceleratorDraft;
+use perf::TrueJob;
 use plan::Safeguards;
 use policies::PolicyConfig;
 use report::{Identity, JobRow, Report};
@@ -18,39 +19,47 @@ use crate::render::{self, Files};
 pub(super) fn tell(happened: &History, files: &Files) -> Result<(), Failure> {
     let end = happened.end();
     let books = end.books();
-    let (cluster, queues): (&Cluster, _) = (&books.cluster, &books.queues);
+    let cluster: &Cluster = &books.cluster;
     let Recording { jobs, assumptions, .. } =
         Recording::of(happened.records(), &shares(cluster)).map_err(Failure::new)?;
     let alone = |claim: ClaimId, kind: Option<GpuKind>, workers: u32| -> Option<Span> {
         world::isolated(&jobs[claim.0 as usize], kind, workers, cluster)
     };
     let config = PolicyConfig::from_text(end.policy()).map_err(Failure::new)?;
-    let simulated = |config: &PolicyConfig, safeguards: Safeguards| -> Result<History, Failure> {
-        let policy = config.build().map_err(Failure::new)?;
-        let setup = Setup {
-            circumstances: Circumstances { report_every: Trainer::REPORTS_EVERY, ..Circumstances::default() },
-            settings: engine::Settings { safeguards, ..live::config().engine_settings() },
-            ..Setup::new(cluster.clone(), queues.clone(), jobs.clone())
-        };
-        let mut history = History::default();
-        simulate(&setup, &config.label(), policy, |at, event: &Event| history.push(at, event.clone()))
-            .map_err(|invalid| Failure::new(anyhow::anyhow!("cannot simulate the jobs: {invalid}")))?;
-        Ok(history)
-    };
     let identity = |name: &str| Identity {
         policy: format!("{} {name}", config.label()),
         workload: "demo".into(),
         ..Identity::default()
     };
     let live = happened.told(identity("live"), &alone);
-    let in_turn = simulated(&PolicyConfig::named(FIRST_COME), Safeguards::NONE)?.told(Identity::default(), &alone);
-    let simulated = simulated(&config, end.safeguards())?.told(identity("simulated"), &alone);
+    let in_turn = PolicyConfig::named(FIRST_COME);
+    let in_turn = simulated(&end, &jobs, &in_turn, Safeguards::NONE)?.told(Identity::default(), &alone);
+    let simulated = twin(&end, &jobs, &config)?.told(identity("simulated"), &alone);
     let assumptions: Vec<String> = assumptions.into_iter().map(|line| format!("simulated: {line}")).collect();
     beside(&live, &simulated)?;
     render::line("")?;
     assumptions.iter().try_for_each(|assumption| render::line(assumption))?;
     render::line(&format!("\n{}", gain(&config.label(), mean_jct(&live), mean_jct(&in_turn))))?;
     write(&live, &simulated, assumptions, files)
+}
+
+/// The same jobs under the policy with the rules that the record says were kept to around it.
+fn twin(end: &State, jobs: &[TrueJob], config: &PolicyConfig) -> Result<History, Failure> {
+    simulated(end, jobs, config, end.safeguards())
+}
+
+fn simulated(end: &State, jobs: &[TrueJob], config: &PolicyConfig, safeguards: Safeguards) -> Result<History, Failure> {
+    let books = end.books();
+    let policy = config.build().map_err(Failure::new)?;
+    let setup = Setup {
+        circumstances: Circumstances { report_every: Trainer::REPORTS_EVERY, ..Circumstances::default() },
+        settings: engine::Settings { safeguards, ..live::config().engine_settings() },
+        ..Setup::new(books.cluster.clone(), books.queues.clone(), jobs.to_vec())
+    };
+    let mut history = History::default();
+    simulate(&setup, &config.label(), policy, |at, event: &Event| history.push(at, event.clone()))
+        .map_err(|invalid| Failure::new(anyhow::anyhow!("cannot simulate the jobs: {invalid}")))?;
+    Ok(history)
 }
 
 /// What people compare with: each job gets what it asks for, in the order in which they came.
@@ -141,6 +150,18 @@ fn write(live: &Told, simulated: &Told, assumptions: Vec<String>, files: &Files)
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_twin_keeps_to_the_rules_that_the_record_says() {
+        for safeguards in [Safeguards::ALL, Safeguards::NONE] {
+            let (cluster, queues) = cluster::ClusterDraft::parse_short("1x2").unwrap().build().unwrap();
+            let config = PolicyConfig::named("fifo");
+            let settings = engine::Settings { safeguards, ..engine::Settings::default() };
+            let (engine, _) = engine::Engine::new(cluster, queues, "fifo", config.build().unwrap(), settings);
+            let twin = twin(engine.state(), &[], &config).unwrap();
+            assert_eq!(twin.end().safeguards(), safeguards);
+        }
+    }
 
     #[test]
     fn a_gain_is_told_as_one_and_a_loss_as_one() {
