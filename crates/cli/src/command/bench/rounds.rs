@@ -8,6 +8,7 @@ use api::{BatchRequest, JobRequest, Noise, ProgressReport, Scene, WorkersRequest
 use cluster::{ClusterDraft, Run, Span, Time};
 use engine::{Command, Engine, Event, Settings};
 use executors::{Ending, Exit, News};
+use plan::Safeguards;
 use policies::PolicyConfig;
 use server::core::{Ask, Core, Submission};
 use server::{Caller, Fact, Ledger};
@@ -21,6 +22,14 @@ pub(super) struct Rounds {
     pub(super) cold: Duration,
     /// In ascending order.
     pub(super) steady: Vec<Duration>,
+    /// Of the steps between them, in which jobs may start at once.
+    pub(super) between: Vec<Duration>,
+}
+
+/// What a step of the core took.
+struct Step {
+    took: Duration,
+    is_decision: bool,
 }
 
 /// Nodes of eight devices, of three kinds.
@@ -33,27 +42,34 @@ const SETTLING: u32 = 3;
 const ENDING: usize = 20;
 /// One of so many that run says something new about itself in a round.
 const REPORTING: u64 = 20;
+/// One job of so many is a gang where rules look at gangs.
+const GANGS: u32 = 10;
 
-/// Lets so many jobs compete for a thousand devices under the policy, for some rounds.
-pub(super) fn measure(policy: &str, jobs: u32, rounds: u32) -> Result<Rounds, Failure> {
+/// Lets so many jobs compete for a thousand devices under the policy and with the rules around it, for some rounds. Where
+/// devices are reserved, some of the jobs are gangs, and all that wait have waited long enough.
+pub(super) fn measure(policy: &str, safeguards: Safeguards, jobs: u32, rounds: u32) -> Result<Rounds, Failure> {
     let config = PolicyConfig::from_text(policy).map_err(Failure::usage)?;
-    let mut crowd = Crowd::new()?;
+    let mut crowd = Crowd::new(safeguards)?;
     let asks = (0..jobs).map(|_| crowd.submission()).collect::<Result<Vec<_>, _>>()?;
     crowd.play(asks, Vec::new());
     crowd.introduce();
+    crowd.core.engine.use_safeguards(crowd.now, safeguards);
+    crowd.now = crowd.now + safeguards.reserve_after.unwrap_or(Span::ZERO);
     let cold = crowd.play(vec![Ask::UsePolicy(config)], Vec::new());
-    let cold = cold.into_iter().next().context("the policy was not asked when it was chosen")?;
-    let mut steady = Vec::new();
+    let cold = cold.iter().find(|step| step.is_decision).context("the policy was not asked when it was chosen")?.took;
+    let mut steps = Vec::new();
     for round in 0..SETTLING + rounds {
         let news = crowd.happenings();
         let asks = (0..ENDING).map(|_| crowd.submission()).collect::<Result<Vec<_>, _>>()?;
         let took = crowd.play(asks, news);
         if round >= SETTLING {
-            steady.extend(took);
+            steps.extend(took);
         }
     }
-    steady.sort_unstable();
-    Ok(Rounds { cold, steady })
+    steps.sort_unstable_by_key(|step| step.took);
+    let (steady, between): (Vec<Step>, Vec<Step>) = steps.into_iter().partition(|step| step.is_decision);
+    let [steady, between] = [steady, between].map(|steps| steps.into_iter().map(|step| step.took).collect());
+    Ok(Rounds { cold, steady, between })
 }
 
 /// The core, with everybody around it who would be there in earnest.
@@ -62,19 +78,21 @@ struct Crowd {
     now: Time,
     submitted: u32,
     caller: Caller,
+    has_gangs: bool,
 }
 
 impl Crowd {
-    fn new() -> Result<Crowd, Failure> {
+    fn new(safeguards: Safeguards) -> Result<Crowd, Failure> {
         let draft = ClusterDraft::parse_short(CLUSTER).map_err(Failure::usage)?;
         let (cluster, queues) = draft.build().map_err(Failure::usage)?;
         let first = PolicyConfig::named("fifo").build().map_err(Failure::usage)?;
         let (engine, _) = Engine::new(cluster, queues, "fifo", first, Settings::default());
         let caller = Caller::new(0, "bench", api::Role::Admin);
-        Ok(Crowd { core: Core::new(engine, Ledger::default()), now: Time::ZERO, submitted: 0, caller })
+        let has_gangs = safeguards.reserve_after.is_some();
+        Ok(Crowd { core: Core::new(engine, Ledger::default()), now: Time::ZERO, submitted: 0, caller, has_gangs })
     }
 
-    /// An adaptive job unlike all others, as it would come in through the door.
+    /// An adaptive job unlike all others, as it would come in through the door, or a gang.
     fn submission(&mut self) -> Result<Ask, Failure> {
         let number = self.submitted;
         self.submitted += 1;
@@ -86,6 +104,11 @@ impl Crowd {
             batch: Some(batch),
             steps: Some(100_000),
             ..JobRequest::new(["train"])
+        };
+        let gang = || WorkersRequest::exactly(2 << (number / GANGS % 4));
+        let request = match self.has_gangs && number.is_multiple_of(GANGS) {
+            true => JobRequest { workers: gang(), batch: None, ..request },
+            false => request,
         };
         let books = self.core.engine.state().books();
         let scene = Scene {
@@ -133,23 +156,22 @@ impl Crowd {
         ends.chain(reports.map(|(_, run)| reported(run, round))).collect()
     }
 
-    /// Takes a round with everything that follows from it, and says what each step took in which the policy was asked.
-    fn play(&mut self, asks: Vec<Ask>, mut news: Vec<News>) -> Vec<Duration> {
+    /// Takes a round with everything that follows from it, and says what each step took.
+    fn play(&mut self, asks: Vec<Ask>, mut news: Vec<News>) -> Vec<Step> {
         self.now = (self.now + Span::from_millis(1)).round_up(ROUND);
         let mut asks: Vec<(Caller, Ask)> = asks.into_iter().map(|ask| (self.caller.clone(), ask)).collect();
-        let mut decisions = Vec::new();
+        let mut steps = Vec::new();
         loop {
             let before = cpu_time();
             let step = self.core.step(self.now, std::mem::take(&mut asks), news);
             let took = cpu_time() - before;
-            if step.facts.iter().any(|fact| matches!(fact, Fact::Core(Event::Planned(_)))) {
-                decisions.push(took);
-            }
+            let is_decision = step.facts.iter().any(|fact| matches!(fact, Fact::Core(Event::Planned(_))));
+            steps.push(Step { took, is_decision });
             let refused = step.facts.iter().find(|fact| matches!(fact, Fact::Core(Event::PlanRefused { .. })));
             assert!(refused.is_none(), "a plan was refused: {refused:?}");
             news = step.facts.iter().filter_map(obeyed).collect();
             if news.is_empty() {
-                return decisions;
+                return steps;
             }
             self.now = self.now + Span::from_millis(10);
         }
@@ -194,8 +216,10 @@ mod tests {
     #[test]
     fn every_policy_of_the_bench_is_asked_once_a_round_at_least() {
         for policy in ["fifo", "tiresias", server::DEFAULT_POLICY] {
-            let rounds = measure(policy, 60, 2).unwrap();
-            assert!(rounds.steady.len() >= 2, "{policy} was asked {} times in two rounds", rounds.steady.len());
+            for safeguards in [Safeguards::NONE, Safeguards::ALL] {
+                let rounds = measure(policy, safeguards, 60, 2).unwrap();
+                assert!(rounds.steady.len() >= 2, "{policy} was asked {} times in two rounds", rounds.steady.len());
+            }
         }
     }
 }
