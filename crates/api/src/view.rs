@@ -349,7 +349,7 @@ pub struct NodeView {
     pub free: f64,
     /// `ready`, `cordoned`, `draining`, `lost`, `removed`.
     pub state: String,
-    /// Jobs that hold something of it.
+    /// Jobs that hold something of it, of those whose details the caller may see.
     pub jobs: Vec<String>,
 }
 

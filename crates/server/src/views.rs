@@ -12,7 +12,7 @@ use executors::{Delivery, workers_of};
 use plan::{Availability, Claim, Note, Obstacle, Outcome, Phase, Reason};
 use policies::PolicyConfig;
 
-use crate::fact::{Acceptance, Array, Fact};
+use crate::fact::{Acceptance, Array, Caller, Fact};
 use crate::failure;
 use crate::ledger::{Job, What};
 use crate::replica::{Line, Shown};
@@ -522,12 +522,13 @@ pub fn queues(shown: &Shown) -> Vec<QueueView> {
     views.collect()
 }
 
-pub fn nodes(shown: &Shown) -> Vec<NodeView> {
+/// The nodes, and who is on them as far as the jobs of their owners are shown.
+pub fn nodes(shown: &Shown, shows: impl Fn(&Caller) -> bool) -> Vec<NodeView> {
     let books = shown.state.books();
-    books.cluster.nodes().map(|(id, _)| node(shown, id)).collect()
+    books.cluster.nodes().map(|(id, _)| node(shown, id, &shows)).collect()
 }
 
-fn node(shown: &Shown, id: NodeId) -> NodeView {
+fn node(shown: &Shown, id: NodeId, shows: impl Fn(&Caller) -> bool) -> NodeView {
     let books = shown.state.books();
     let node = books.cluster.node(id);
     let status = books.node_status(id);
@@ -556,7 +557,11 @@ fn node(shown: &Shown, id: NodeId) -> NodeView {
             Availability::Removed => "removed",
         }
         .into(),
-        jobs: here().map(|claim| shown.ledger.id(claim.id).to_string()).collect(),
+        // Where a job runs is not among what others see of it.
+        jobs: here()
+            .filter(|claim| shown.ledger.acceptance(claim.id).is_some_and(|acceptance| shows(&acceptance.owner)))
+            .map(|claim| shown.ledger.id(claim.id).to_string())
+            .collect(),
     }
 }
 

@@ -9,7 +9,7 @@ mod table;
 mod token;
 
 pub use settings::{Access, Ceiling, Ceilings, Members, OthersSee};
-pub use table::{ENDPOINTS, Endpoint, markdown};
+pub use table::{ENDPOINTS, Endpoint, Reach, markdown};
 pub use token::Token;
 
 pub(crate) use directory::Directory;

@@ -16,65 +16,78 @@ pub struct Endpoint {
     pub run: bool,
     /// Only over the socket: a token cannot be used for it.
     pub socket_only: bool,
-    pub note: &'static str,
+    pub reach: Reach,
 }
 
-const OWN: &str = "own jobs; from operator on, all";
-const OWN_ONLY: &str = "own jobs only";
-const DETAILS: &str = "own jobs; admin: all";
-const SUMMARY: &str = "in full: own jobs, admin: all; else a summary";
+/// What those who may use an endpoint may use it on: their own, or also what belongs to others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// It belongs to nobody.
+    Common,
+    /// How the service is: the details are not for those without a token.
+    Status,
+    /// Jobs of others are shown, without their details.
+    Summary,
+    /// What is private in a job.
+    Details,
+    /// What changes a job.
+    Change,
+    /// What acts as the job's user, which nobody else may be.
+    Owner,
+    /// Nodes are shown, without the jobs of others on them.
+    Placement,
+    Tokens,
+    NewTokens,
+}
 
 /// Every endpoint there is.
 pub const ENDPOINTS: &[Endpoint] = &[
-    open("/healthz", ""),
-    open("/readyz", "without a token only the status"),
-    row("GET", "/metrics", Role::Viewer, ""),
-    row("GET", "/v1/openapi.json", Role::Viewer, ""),
-    row("GET", "/v1/jobs", Role::Viewer, SUMMARY),
-    row("POST", "/v1/jobs", Role::User, ""),
-    row("GET", "/v1/jobs/{id}", Role::Viewer, SUMMARY),
-    row("PATCH", "/v1/jobs/{id}", Role::User, OWN),
-    row("POST", "/v1/jobs/{id}/cancel", Role::User, OWN),
-    row("POST", "/v1/jobs/{id}/hold", Role::User, OWN),
-    row("POST", "/v1/jobs/{id}/release", Role::User, OWN),
-    row("POST", "/v1/jobs/{id}/requeue", Role::User, OWN_ONLY),
-    row("GET", "/v1/jobs/{id}/explain", Role::Viewer, DETAILS),
-    row("GET", "/v1/jobs/{id}/wait", Role::Viewer, SUMMARY),
-    Endpoint { run: true, ..row("POST", "/v1/jobs/{id}/progress", Role::User, OWN) },
-    Endpoint { run: true, ..row("POST", "/v1/jobs/{id}/trainer-status", Role::User, OWN) },
-    row("GET", "/v1/jobs/{id}/logs", Role::Viewer, DETAILS),
-    row("POST", "/v1/jobs/{id}/input", Role::User, OWN_ONLY),
-    row("POST", "/v1/jobs/{id}/window", Role::User, OWN_ONLY),
-    row("POST", "/v1/jobs/{id}/shells", Role::User, OWN_ONLY),
-    row("GET", "/v1/jobs/{id}/shells/{shell}", Role::User, OWN_ONLY),
-    row("DELETE", "/v1/jobs/{id}/shells/{shell}", Role::User, OWN_ONLY),
-    row("POST", "/v1/jobs/{id}/shells/{shell}/input", Role::User, OWN_ONLY),
-    row("POST", "/v1/jobs/{id}/shells/{shell}/window", Role::User, OWN_ONLY),
-    row("GET", "/v1/jobs/{id}/shells/{shell}/output", Role::User, OWN_ONLY),
-    row("GET", "/v1/events", Role::Viewer, SUMMARY),
-    row("GET", "/v1/queues", Role::Viewer, ""),
-    row("PUT", "/v1/queues", Role::Admin, ""),
-    row("GET", "/v1/nodes", Role::Viewer, ""),
-    row("POST", "/v1/nodes/{name}/cordon", Role::Operator, ""),
-    row("POST", "/v1/nodes/{name}/drain", Role::Operator, ""),
-    row("POST", "/v1/nodes/{name}/uncordon", Role::Operator, ""),
-    row("GET", "/v1/policy", Role::Viewer, ""),
-    row("PUT", "/v1/policy", Role::Admin, ""),
-    row("GET", "/v1/config", Role::Operator, ""),
-    row("GET", "/v1/tokens", Role::Viewer, "own tokens; admin: all"),
-    Endpoint {
-        socket_only: true,
-        ..row("POST", "/v1/tokens", Role::Viewer, "over the socket only; own, admin: for all")
-    },
-    row("DELETE", "/v1/tokens/{id}", Role::Viewer, "own tokens; admin: all"),
+    open("/healthz", Reach::Common),
+    open("/readyz", Reach::Status),
+    row("GET", "/metrics", Role::Viewer, Reach::Common),
+    row("GET", "/v1/openapi.json", Role::Viewer, Reach::Common),
+    row("GET", "/v1/jobs", Role::Viewer, Reach::Summary),
+    row("POST", "/v1/jobs", Role::User, Reach::Common),
+    row("GET", "/v1/jobs/{id}", Role::Viewer, Reach::Summary),
+    row("PATCH", "/v1/jobs/{id}", Role::User, Reach::Change),
+    row("POST", "/v1/jobs/{id}/cancel", Role::User, Reach::Change),
+    row("POST", "/v1/jobs/{id}/hold", Role::User, Reach::Change),
+    row("POST", "/v1/jobs/{id}/release", Role::User, Reach::Change),
+    row("POST", "/v1/jobs/{id}/requeue", Role::User, Reach::Owner),
+    row("GET", "/v1/jobs/{id}/explain", Role::Viewer, Reach::Details),
+    row("GET", "/v1/jobs/{id}/wait", Role::Viewer, Reach::Summary),
+    Endpoint { run: true, ..row("POST", "/v1/jobs/{id}/progress", Role::User, Reach::Change) },
+    Endpoint { run: true, ..row("POST", "/v1/jobs/{id}/trainer-status", Role::User, Reach::Change) },
+    row("GET", "/v1/jobs/{id}/logs", Role::Viewer, Reach::Details),
+    row("POST", "/v1/jobs/{id}/input", Role::User, Reach::Owner),
+    row("POST", "/v1/jobs/{id}/window", Role::User, Reach::Owner),
+    row("POST", "/v1/jobs/{id}/shells", Role::User, Reach::Owner),
+    row("GET", "/v1/jobs/{id}/shells/{shell}", Role::User, Reach::Owner),
+    row("DELETE", "/v1/jobs/{id}/shells/{shell}", Role::User, Reach::Owner),
+    row("POST", "/v1/jobs/{id}/shells/{shell}/input", Role::User, Reach::Owner),
+    row("POST", "/v1/jobs/{id}/shells/{shell}/window", Role::User, Reach::Owner),
+    row("GET", "/v1/jobs/{id}/shells/{shell}/output", Role::User, Reach::Owner),
+    row("GET", "/v1/events", Role::Viewer, Reach::Summary),
+    row("GET", "/v1/queues", Role::Viewer, Reach::Common),
+    row("PUT", "/v1/queues", Role::Admin, Reach::Common),
+    row("GET", "/v1/nodes", Role::Viewer, Reach::Placement),
+    row("POST", "/v1/nodes/{name}/cordon", Role::Operator, Reach::Placement),
+    row("POST", "/v1/nodes/{name}/drain", Role::Operator, Reach::Placement),
+    row("POST", "/v1/nodes/{name}/uncordon", Role::Operator, Reach::Placement),
+    row("GET", "/v1/policy", Role::Viewer, Reach::Common),
+    row("PUT", "/v1/policy", Role::Admin, Reach::Common),
+    row("GET", "/v1/config", Role::Operator, Reach::Common),
+    row("GET", "/v1/tokens", Role::Viewer, Reach::Tokens),
+    Endpoint { socket_only: true, ..row("POST", "/v1/tokens", Role::Viewer, Reach::NewTokens) },
+    row("DELETE", "/v1/tokens/{id}", Role::Viewer, Reach::Tokens),
 ];
 
-const fn row(method: &'static str, path: &'static str, least: Role, note: &'static str) -> Endpoint {
-    Endpoint { method, path, least: Some(least), run: false, socket_only: false, note }
+const fn row(method: &'static str, path: &'static str, least: Role, reach: Reach) -> Endpoint {
+    Endpoint { method, path, least: Some(least), run: false, socket_only: false, reach }
 }
 
-const fn open(path: &'static str, note: &'static str) -> Endpoint {
-    Endpoint { method: "GET", path, least: None, run: false, socket_only: false, note }
+const fn open(path: &'static str, reach: Reach) -> Endpoint {
+    Endpoint { method: "GET", path, least: None, run: false, socket_only: false, reach }
 }
 
 impl Endpoint {
@@ -86,6 +99,36 @@ impl Endpoint {
 
     pub fn admits(&self, role: Option<Role>) -> bool {
         self.least.is_none_or(|least| role.is_some_and(|role| role >= least))
+    }
+}
+
+impl Reach {
+    /// The least role that may use it on what belongs to others, or sees all of that; none where nobody does.
+    pub fn least_for_others(self) -> Option<Role> {
+        match self {
+            Reach::Common | Reach::Status => Some(Role::Viewer),
+            Reach::Change => Some(Role::Operator),
+            Reach::Summary | Reach::Details | Reach::Placement | Reach::Tokens | Reach::NewTokens => Some(Role::Admin),
+            Reach::Owner => None,
+        }
+    }
+
+    /// The same in words.
+    fn note(self) -> String {
+        let all = match self.least_for_others() {
+            None => " only".to_string(),
+            Some(Role::Admin) => "; admin: all".to_string(),
+            Some(least) => format!("; from {least} on, all"),
+        };
+        match self {
+            Reach::Common => String::new(),
+            Reach::Status => "without a token only the status".into(),
+            Reach::Summary => format!("in full: own jobs{all}; else a summary"),
+            Reach::Placement => format!("which jobs are there: own jobs{all}"),
+            Reach::Details | Reach::Change | Reach::Owner => format!("own jobs{all}"),
+            Reach::Tokens => format!("own tokens{all}"),
+            Reach::NewTokens => format!("over the socket only; own tokens{all}"),
+        }
     }
 }
 
@@ -101,7 +144,8 @@ pub fn markdown() -> String {
     let mark = |allowed: bool| if allowed { "yes" } else { "" };
     for endpoint in ENDPOINTS {
         let roles: Vec<&str> = Role::ALL.into_iter().map(|role| mark(endpoint.admits(Some(role)))).collect();
-        let Endpoint { method, path, note, .. } = endpoint;
+        let Endpoint { method, path, reach, .. } = endpoint;
+        let note = reach.note();
         let (open, run) = (mark(endpoint.admits(None)), mark(endpoint.run || endpoint.least.is_none()));
         writeln!(text, "| `{method} {path}` | {open} | {run} | {} | {note} |", roles.join(" | "))
             .expect("a string grows");

@@ -14,7 +14,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::Door;
-use super::errors::{Body, Failure, Query, Refusals};
+use super::errors::{Body, Failure, Query, Refusal, Refusals};
 use super::peer::{By, Perhaps};
 use crate::core::{Ask, Done};
 use crate::fact::Caller;
@@ -62,10 +62,14 @@ pub(crate) async fn set_queues(
     }
 }
 
-/// The nodes and who is on them.
-#[utoipa::path(get, path = "/v1/nodes", responses((status = 200, body = NodePage)))]
-pub(crate) async fn nodes(State(door): State<Door>) -> Json<NodePage> {
-    Json(NodePage { nodes: views::nodes(&door.service.replica.read()) })
+/// The nodes and which jobs are on them, of those whose details the caller may see.
+#[utoipa::path(get, path = "/v1/nodes", responses((status = 200, body = NodePage), Refusal))]
+pub(crate) async fn nodes(State(door): State<Door>, By(caller): By) -> Json<NodePage> {
+    Json(nodes_for(&door, &caller))
+}
+
+fn nodes_for(door: &Door, caller: &Caller) -> NodePage {
+    NodePage { nodes: views::nodes(&door.service.replica.read(), |owner| door.shows_all(caller, owner)) }
 }
 
 /// Takes no more jobs on a node; those on it stay.
@@ -102,8 +106,8 @@ pub(crate) async fn uncordon(
 }
 
 async fn change(door: &Door, caller: Caller, ask: Ask) -> Result<Json<NodePage>, Failure> {
-    door.service.inbox.ask(caller, ask).await?;
-    Ok(Json(NodePage { nodes: views::nodes(&door.service.replica.read()) }))
+    door.service.inbox.ask(caller.clone(), ask).await?;
+    Ok(Json(nodes_for(door, &caller)))
 }
 
 /// The policy that decides.

@@ -172,7 +172,7 @@ fn what_a_run_lets_go_of_in_place_is_given_to_the_next() {
     bench.says_often(FIRST, CHEAP);
     bench.submit(elastic());
     bench.wait_until_told("to shrink", |told| resized(told) == Some((FIRST, 1)));
-    let node = &views::nodes(&bench.live.replica.read())[0];
+    let node = &views::nodes(&bench.live.replica.read(), |_| true)[0];
     assert_eq!((node.free, bench.job(1).state), (0.0, api::JobState::Pending), "it is not free before it is let go");
     bench.hear(News::Resized { run: FIRST });
     bench.wait_until_told("to launch the other", |told| launched(told).is_some_and(|(run, _)| run == SECOND));
@@ -201,7 +201,7 @@ fn both_what_it_has_and_what_it_is_to_have_count_while_it_grows() {
     bench.says_often(FIRST, REPORT);
     bench.wait_until_told("to grow", |told| resized(told) == Some((FIRST, 2)));
     let shown = bench.live.replica.read();
-    let (node, queue) = (&views::nodes(&shown)[0], &views::queues(&shown)[0]);
+    let (node, queue) = (&views::nodes(&shown, |_| true)[0], &views::queues(&shown)[0]);
     assert_eq!((node.free, queue.gpus, bench.job(0).workers.have), (0.0, 2.0, 1));
     drop(shown);
     assert!(
