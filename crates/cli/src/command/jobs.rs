@@ -79,7 +79,7 @@ impl Change {
                 }
             }
             for id in ids {
-                match change(client, id).await {
+                match service::at_the_allowed_pace(async || change(client, id).await).await {
                     // That nobody reads what is printed keeps no job from the change.
                     Ok(job) => {
                         let sentence = format!("{done} job {id} ({})", job.name);
@@ -124,7 +124,10 @@ impl Requeue {
 
 impl Priority {
     pub(crate) fn run(self) -> Result<(), Failure> {
-        let job = service::ask(async |client| client.set_priority(self.id, self.priority).await.map_err(of_service))?;
+        let job = service::ask(async |client| {
+            let change = async || client.set_priority(self.id, self.priority).await;
+            service::at_the_allowed_pace(change).await.map_err(of_service)
+        })?;
         print(&job, self.output, &format!("job {} ({}) now has priority {}", job.id, job.name, job.priority))
     }
 }

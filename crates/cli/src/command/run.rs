@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use super::jobs::failure;
 use super::jobs::wait::ended;
 use super::jobs::{Following, Reader, show_array};
-use super::service::{self, is_absence, of_service, tell};
+use super::service::{self, at_the_allowed_pace, is_absence, of_service, tell};
 use super::submit::JobOptions;
 use super::terminal;
 use crate::failure::Failure;
@@ -248,7 +248,7 @@ async fn end(
 ) -> Result<(), Failure> {
     let begun = Instant::now();
     loop {
-        match how(client, id).await {
+        match at_the_allowed_pace(async || how(client, id).await).await {
             Ok(_) => return Ok(()),
             Err(Error::Refused(problem)) if problem.status == 409 => return Ok(()),
             Err(error) if is_absence(&error) && begun.elapsed() < ABSENCE => tokio::time::sleep(TRY_AGAIN).await,

@@ -77,6 +77,19 @@ pub(crate) fn ask<T>(question: impl AsyncFnOnce(&Client) -> Result<T, Failure>) 
     ask_at(PLACE.get().unwrap_or(&Place::default()), question)
 }
 
+/// Asks for a change until it is not refused for coming too fast: scripts may change thousands of jobs.
+pub(crate) async fn at_the_allowed_pace<T>(change: impl AsyncFn() -> Result<T, Error>) -> Result<T, Error> {
+    loop {
+        match change().await {
+            Err(Error::Refused(problem)) if problem.is("too-fast") => tokio::time::sleep(TOO_FAST).await,
+            answer => return answer,
+        }
+    }
+}
+
+/// What the service names too.
+const TOO_FAST: std::time::Duration = std::time::Duration::from_secs(1);
+
 /// Asks another service than our own command line names.
 pub(crate) fn ask_at<T>(
     place: &Place,

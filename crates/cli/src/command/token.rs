@@ -76,7 +76,9 @@ impl Create {
             return Err(Failure::new(error));
         }
         let request = TokenRequest { user, role, expires_in, label };
-        let asked = service::ask(async |client| client.create_token(&request).await.map_err(of_service));
+        let asked = service::ask(async |client| {
+            service::at_the_allowed_pace(async || client.create_token(&request).await).await.map_err(of_service)
+        });
         if let (Err(_), Some(path)) = (&asked, &file) {
             std::fs::remove_file(path).ok();
         }
@@ -108,7 +110,8 @@ impl Revoke {
         let tokens = service::ask(async |client| {
             let mut tokens = Vec::new();
             for &id in &self.ids {
-                tokens.push(client.revoke_token(id).await.map_err(of_service)?);
+                let revoked = service::at_the_allowed_pace(async || client.revoke_token(id).await).await;
+                tokens.push(revoked.map_err(of_service)?);
             }
             Ok(tokens)
         })?;

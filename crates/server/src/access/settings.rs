@@ -53,6 +53,8 @@ pub struct Ceilings {
     pub submissions_per_second: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub submissions_size_per_second: Option<Quantity>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub changes_per_second: Option<f64>,
     /// For single users, instead of what is said above.
     pub users: BTreeMap<String, Ceiling>,
 }
@@ -75,6 +77,10 @@ pub struct Ceiling {
     /// not used in the last minute may be used at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub submissions_size_per_second: Option<Quantity>,
+    /// Jobs and tasks of arrays that are cancelled, held, released or given another priority, and tokens that are made
+    /// or revoked. What was not used in the last ten seconds may be used at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub changes_per_second: Option<f64>,
 }
 
 impl Default for Ceilings {
@@ -87,6 +93,7 @@ impl Default for Ceilings {
             submissions_per_second: Some(100.0),
             // As large as those hundred usually are, and so little that a day's worth of jobs stays on record.
             submissions_size_per_second: Some(Quantity::new(1 << 20)),
+            changes_per_second: Some(100.0),
             users: BTreeMap::new(),
         }
     }
@@ -118,6 +125,7 @@ impl Access {
             devices: common.devices,
             submissions_per_second: common.submissions_per_second,
             submissions_size_per_second: common.submissions_size_per_second,
+            changes_per_second: common.changes_per_second,
         })
     }
 
@@ -130,12 +138,17 @@ impl Access {
         if sizes.chain([size]).flatten().any(|size| size == Quantity::default()) {
             return Err("access.ceilings.submissions_size_per_second: expected more than nothing, found 0".into());
         }
-        match of_users.chain([common]).flatten().find(|rate| !(*rate > 0.0 && rate.is_finite())) {
-            Some(rate) => {
-                Err(format!("access.ceilings.submissions_per_second: expected a number above 0, found {rate}"))
-            }
-            None => Ok(()),
-        }
+        check_rates("submissions_per_second", of_users.chain([common]))?;
+        let common = self.ceilings.changes_per_second;
+        let of_users = self.ceilings.users.values().map(|ceiling| ceiling.changes_per_second);
+        check_rates("changes_per_second", of_users.chain([common]))
+    }
+}
+
+fn check_rates(name: &str, rates: impl Iterator<Item = Option<f64>>) -> Result<(), String> {
+    match rates.flatten().find(|rate| !(*rate > 0.0 && rate.is_finite())) {
+        Some(rate) => Err(format!("access.ceilings.{name}: expected a number above 0, found {rate}")),
+        None => Ok(()),
     }
 }
 
@@ -175,8 +188,11 @@ mod tests {
 
     #[test]
     fn a_rate_that_is_none_is_refused() {
-        for text in ["[ceilings]\nsubmissions_per_second = 0.0", "[ceilings.users.a]\nsubmissions_per_second = nan"] {
-            assert!(access(text).check().unwrap_err().starts_with("access.ceilings.submissions_per_second: expected"));
+        for name in ["submissions_per_second", "changes_per_second"] {
+            for text in [format!("[ceilings]\n{name} = 0.0"), format!("[ceilings.users.a]\n{name} = nan")] {
+                let wrong = access(&text).check().unwrap_err();
+                assert!(wrong.starts_with(&format!("access.ceilings.{name}: expected")), "{wrong}");
+            }
         }
         let text = "[ceilings.users.a]\nsubmissions_size_per_second = 0";
         let wrong = access(text).check().unwrap_err();

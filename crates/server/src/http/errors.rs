@@ -32,10 +32,14 @@ pub(crate) struct Failure(pub(crate) Problem);
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let is_too_fast = self.0.is("too-fast");
         let mut response = (status, Json(self.0)).into_response();
         response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(Problem::CONTENT_TYPE));
         if status == StatusCode::UNAUTHORIZED {
             response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if is_too_fast {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         }
         response
     }

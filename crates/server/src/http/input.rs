@@ -49,6 +49,13 @@ pub(crate) async fn input(
         let detail = format!("job {id} has not started: at most {} KiB of its input are kept", MOST_BEFORE_START >> 10);
         return Err(Failure(Problem::new(429, "not-started", detail)));
     }
+    // It is kept like the job itself, and a user may submit and cancel many of them.
+    if !runs && !door.admits_bytes(&caller, bytes.len() as u64) {
+        let name = &caller.name;
+        let detail =
+            format!("{name} sends more input to jobs that have not started than allowed: try again in a moment");
+        return Err(Failure(Problem::new(429, "too-fast", detail)));
+    }
     let taking = move || input.take(query.offset, &bytes, query.end.unwrap_or(false));
     let taken = tokio::task::spawn_blocking(taking).await;
     let taken = taken.map_err(|_| Problem::new(503, "leaving", "the service is shutting down"))?;

@@ -215,9 +215,7 @@ fn check_rate(door: &Door, caller: &Caller, ceiling: &Ceiling, request: &JobRequ
     if !door.submissions.admits(caller.uid, 1.0, ceiling.submissions_per_second, now) {
         return Err(too_much("faster"));
     }
-    let Some(bytes_per_second) = ceiling.submissions_size_per_second else { return Ok(()) };
-    let (cost, rate) = (size_of(request) as f64, bytes_per_second.bytes().get() as f64);
-    match door.submitted_bytes.admits(caller.uid, cost, Some(rate), now) {
+    match door.admits_bytes(caller, size_of(request)) {
         true => Ok(()),
         false => Err(too_much("larger jobs")),
     }
@@ -333,8 +331,15 @@ pub(crate) async fn release(
 }
 
 async fn change(door: &Door, caller: Caller, id: JobId, ask: Ask) -> Result<Json<JobView>, Failure> {
+    door.check_changes(&caller, live_claims(&door.service.replica.read(), id).max(1))?;
     door.service.inbox.ask(caller.clone(), ask).await?;
     Ok(show_job(door, &caller, id)?)
+}
+
+/// How many facts a change to a job makes: one for each task of an array that has not ended.
+fn live_claims(shown: &Shown, id: JobId) -> usize {
+    let is_live = |claim: &u32| shown.state.books().claims().get(ClaimId(*claim)).is_some_and(Claim::is_live);
+    shown.ledger.claims(id).map_or(0, |claims| claims.filter(is_live).count())
 }
 
 /// Why a job has what it has, and what would change it.

@@ -21,6 +21,7 @@ mod socket;
 mod tokens;
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use api::{Problem, Role};
 use axum::Router;
@@ -54,6 +55,8 @@ pub use socket::SocketConfig;
 /// come in crowds: what is to be prevented is that they come without end.
 const SAVED_SUBMISSIONS: f64 = 2.0;
 const SAVED_BYTES: f64 = 60.0;
+/// Somebody who ends a thousand jobs at once does not do so all day.
+const SAVED_CHANGES: f64 = 10.0;
 
 /// What every handler is given. It is cloned for every part of a request that asks for it.
 #[derive(Debug, Clone)]
@@ -70,6 +73,8 @@ pub(crate) struct Inside {
     /// How many jobs users submit, and how many bytes of them.
     pub(crate) submissions: Rate<u32>,
     pub(crate) submitted_bytes: Rate<u32>,
+    /// How many jobs and tokens users change.
+    pub(crate) changes: Rate<u32>,
     /// How fast jobs report.
     pub(crate) reports: Reports,
     /// Wakes those who follow logs; none where the machine has none to give.
@@ -88,6 +93,24 @@ impl Door {
     /// Whether the caller sees all of a job that belongs to `owner`.
     pub(crate) fn shows_all(&self, caller: &Caller, owner: &Caller) -> bool {
         caller.uid == owner.uid || caller.role == Role::Admin || self.directory.access().others_see == OthersSee::All
+    }
+
+    /// Whether a user may change so many jobs or tokens more now. Each change is on record, and pushes out what is
+    /// there.
+    fn check_changes(&self, caller: &Caller, count: usize) -> Result<(), Problem> {
+        let rate = self.directory.access().ceiling_of(&caller.name, caller.role).changes_per_second;
+        if self.changes.admits(caller.uid, count as f64, rate, Instant::now()) {
+            return Ok(());
+        }
+        let detail = format!("{} changes jobs and tokens faster than allowed: try again in a moment", caller.name);
+        Err(Problem::new(429, "too-fast", detail))
+    }
+
+    /// Whether a user may have so many bytes more kept of what was submitted.
+    fn admits_bytes(&self, caller: &Caller, bytes: u64) -> bool {
+        let rate = self.directory.access().ceiling_of(&caller.name, caller.role).submissions_size_per_second;
+        let rate = rate.map(|rate| rate.bytes().get() as f64);
+        self.submitted_bytes.admits(caller.uid, bytes as f64, rate, Instant::now())
     }
 }
 
@@ -174,6 +197,7 @@ pub async fn serve(service: Arc<Service>, leave: watch::Receiver<bool>) -> Resul
         refusals: refusals.clone(),
         submissions: Rate::saving(SAVED_SUBMISSIONS),
         submitted_bytes: Rate::saving(SAVED_BYTES),
+        changes: Rate::saving(SAVED_CHANGES),
         reports: Reports::default(),
         log_bell: logs::hang_bell(),
     };

@@ -22,6 +22,7 @@ pub(crate) async fn create(
     Body(request): Body<TokenRequest>,
 ) -> Result<Response, Failure> {
     request.check().map_err(Problem::from)?;
+    door.check_changes(&caller, 1)?;
     let holder = holder(&door, &caller, &request)?;
     let role = request.role.unwrap_or(holder.role);
     if role > holder.role {
@@ -82,6 +83,7 @@ pub(crate) async fn revoke(
     By(caller): By,
     Numbered(id): Numbered,
 ) -> Result<Json<TokenView>, Failure> {
+    door.check_changes(&caller, 1)?;
     match door.service.inbox.ask(caller, Ask::RevokeToken { id, unix_ms: unix_ms() }).await? {
         Done::Token(token) => Ok(Json(token.view())),
         other => unreachable!("a revocation is answered with the token, not {other:?}"),
