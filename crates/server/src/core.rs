@@ -24,7 +24,7 @@ use crate::queues::Review;
 use crate::seldom::{Seldom, cut};
 use crate::typical::{Known, Typical};
 
-/// So much is said of a progress line that cannot be read.
+/// So much is said of a progress line that cannot be read, and of why a notification was not delivered.
 const LONGEST_FAULT: usize = 200;
 
 /// The decision core with what the service keeps beside it.
@@ -35,6 +35,8 @@ pub struct Core {
     typical: Typical,
     /// Of which runs it was said that what they report cannot be read.
     faults: Seldom<Run>,
+    /// Of which users it was said that a notification of theirs was not delivered.
+    undelivered: Seldom<u32>,
 }
 
 /// What somebody asks of the service.
@@ -53,7 +55,7 @@ pub enum Ask {
     UsePolicy(PolicyConfig),
     ChangeQueues(Vec<QueueDraft>),
     Report(JobId, ProgressReport),
-    /// It is on record before it is done.
+    /// On record before it is tried, so that none is opened without. Whether it was opened is not on record.
     OpenShell(JobId),
     /// The core gives it its number.
     MakeToken(Box<Token>),
@@ -163,7 +165,7 @@ enum Awaited {
 
 impl Core {
     pub fn new(engine: Engine, ledger: Ledger) -> Core {
-        Core { engine, ledger, typical: Typical::default(), faults: Seldom::default() }
+        Core { engine, ledger, typical: Typical::default(), faults: Seldom::default(), undelivered: Seldom::default() }
     }
 
     /// From now on the first report counts wherever a job is. Those of a simulated world carry no noise, and a
@@ -341,9 +343,10 @@ impl Core {
             News::Notified { number, delivery } => {
                 // A service that was killed may have had it delivered, and heard of it, before.
                 if let Some((_, due)) = self.ledger.notification_due(number) {
-                    if delivery != Delivery::Delivered {
-                        let (job, event) = (self.ledger.id(due.claim), due.event);
-                        tracing::warn!(%job, %event, ?delivery, "somebody could not be told of a job");
+                    let (claim, event) = (due.claim, due.event);
+                    if let Some((why, unsaid)) = self.undelivered_to_say(now, claim, &delivery) {
+                        let job = self.ledger.id(claim);
+                        tracing::warn!(%job, %event, why, unsaid, "somebody could not be told of a job");
                     }
                     self.put_on_record(now, Fact::Notified { number, delivery }, step);
                 }
@@ -378,6 +381,18 @@ impl Core {
     fn fault_to_say(&mut self, now: Time, run: Run, fault: &FieldFault) -> Option<(String, u64)> {
         let unsaid = self.faults.next(run, now)?;
         Some((cut(&fault.to_string(), LONGEST_FAULT), unsaid))
+    }
+
+    /// What is said of a notification that was not delivered, if something is said, and of how many of the same user's
+    /// before it nothing was. Why it failed is in the words of the receiver.
+    fn undelivered_to_say(&mut self, now: Time, claim: ClaimId, delivery: &Delivery) -> Option<(String, u64)> {
+        let why = match delivery {
+            Delivery::Delivered => return None,
+            Delivery::Failed(why) => cut(why, LONGEST_FAULT),
+            Delivery::Dropped => "dropped: too many of its user's were waiting".into(),
+        };
+        let owner = self.ledger.acceptance(claim)?.owner.uid;
+        Some((why, self.undelivered.next(owner, now)?))
     }
 
     /// A fact of the service's own.
@@ -905,6 +920,19 @@ mod tests {
         let run = Run { claim: ClaimId(0), attempt: 1 };
         core.step(Time::from_secs(2), Vec::new(), vec![News::Started { run }]);
         (core, run)
+    }
+
+    #[test]
+    fn of_a_users_notifications_that_were_not_delivered_little_is_said_and_seldom() {
+        let (mut core, _) = running();
+        submit(&mut core, 3, "root", |_| {}).unwrap();
+        let failed = Delivery::Failed("x".repeat(5000));
+        let mut said =
+            |claim, delivery: &Delivery, secs| core.undelivered_to_say(Time::from_secs(secs), ClaimId(claim), delivery);
+        assert_eq!(said(0, &Delivery::Delivered, 4), None);
+        assert_eq!(said(0, &failed, 4), Some((format!("{}…", "x".repeat(LONGEST_FAULT)), 0)));
+        assert!((0..100).all(|job| said(job % 2, &failed, 5).is_none()), "nor of another job of theirs");
+        assert_eq!(said(1, &Delivery::Dropped, 64).map(|(_, unsaid)| unsaid), Some(100));
     }
 
     /// Four devices, two guaranteed to each of two queues, under all safeguards.

@@ -17,7 +17,7 @@ use crate::notification::Notification;
 
 /// The number of the format of facts and snapshots. Format 1 had no number, no identity and no gaps between jobs; format 2
 /// said nothing of clocks and of how long runs lasted; format 3 knew no safeguards; format 4 knew neither notifications nor
-/// that somebody opened a shell, accepted a loss or a copy, or forgot jobs by hand.
+/// that somebody asked for a shell, accepted a loss or a copy, or forgot jobs by hand.
 pub(crate) const FORMAT: u32 = 5;
 
 /// One entry of the journal.

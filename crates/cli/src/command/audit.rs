@@ -156,7 +156,7 @@ fn words(deed: &Deed) -> String {
         Deed::Uncordon(node) => format!("uncordoned node {node}"),
         Deed::UsePolicy(policy) => format!("set the policy {policy}"),
         Deed::ChangeQueues(changes) => format!("changed the queues: {}", changes.join("; ")),
-        Deed::OpenShell(id) => format!("opened a shell in job {id}"),
+        Deed::OpenShell(id) => format!("asked for a shell in job {id}"),
         Deed::AcceptLoss(what) => format!("accepted a loss: {what}"),
         Deed::AcceptCopy => "accepted that this is a copy of another data directory".into(),
         Deed::ForgetJobs(claims) => format!("forgot {claims} jobs and tasks that had ended"),

@@ -148,5 +148,9 @@ fn a_shell_is_refused_where_there_is_nothing_to_sit_beside_and_nonsense_is_named
         let answer = open(&service, &id, &json!({ "window": window, "command": ["sleep", "998"] }));
         assert_eq!(answer.status, if number < 4 { 201 } else { 429 }, "{}", answer.body);
     }
+    // It is on record before it is tried: of one that was refused it must not say that there was one.
+    let audit = service.audit();
+    let asked = audit.matches(&format!("asked for a shell in job {id}")).count();
+    assert!(asked == 6 && !audit.contains("opened a shell"), "{audit}");
     assert_eq!(service.show(&id)["state"], "running");
 }
