@@ -39,6 +39,14 @@ pub(crate) fn ask_port(port: u16, token: Option<&str>, method: &str, path: &str,
     over(stream, method, path, &headers, body)
 }
 
+/// Sends bytes over a port of this machine, as to the input of a job.
+pub(crate) fn send_to_port(port: u16, token: &str, path: &str, bytes: &str) -> io::Result<Answer> {
+    let stream = TcpStream::connect(("127.0.0.1", port))?;
+    stream.set_read_timeout(Some(Duration::from_secs(30)))?;
+    let bearer = format!("Bearer {token}");
+    over(stream, "POST", path, &[("Authorization", &bearer), ("Content-Type", "application/octet-stream")], bytes)
+}
+
 fn over(
     mut stream: impl Read + Write,
     method: &str,
@@ -50,7 +58,10 @@ fn over(
     for (name, value) in headers {
         head.push_str(&format!("{name}: {value}\r\n"));
     }
-    head.push_str(&format!("Content-Type: application/json\r\nContent-Length: {}\r\n\r\n", body.len()));
+    if !headers.iter().any(|(name, _)| *name == "Content-Type") {
+        head.push_str("Content-Type: application/json\r\n");
+    }
+    head.push_str(&format!("Content-Length: {}\r\n\r\n", body.len()));
     // A service that refuses a long body may answer before it has read it all.
     let sent = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body.as_bytes()));
     let mut text = Vec::new();

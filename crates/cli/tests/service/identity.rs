@@ -1,8 +1,9 @@
 //! Who may do what, as an unfriendly user of the same machine would try it: over the port, over the socket, with tokens
 //! and without.
 
+use std::cell::RefCell;
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use api::Role;
 use serde_json::{Value, json};
-use server::access::ENDPOINTS;
+use server::access::{ENDPOINTS, Endpoint, Reach};
 use tempfile::TempDir;
 
 use crate::faults::pass_over;
@@ -22,7 +23,7 @@ use crate::service::{FOUR_DEVICES, PATIENCE, Service, binary, eventually, say};
 
 /// Two users that every machine has, neither of them root: `daemon` and `nobody`.
 pub(crate) const ANN: u32 = 1;
-const BOB: u32 = 65_534;
+pub(crate) const BOB: u32 = 65_534;
 
 /// A service that listens on a port too, in a folder that others can pass through, with a binary that others can run.
 pub(crate) struct Shared {
@@ -69,8 +70,25 @@ impl Shared {
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
-    fn ask(&self, token: Option<&str>, method: &str, path: &str, body: &str) -> Answer {
+    pub(crate) fn ask(&self, token: Option<&str>, method: &str, path: &str, body: &str) -> Answer {
         http::ask_port(self.port, token, method, path, body).unwrap()
+    }
+
+    /// The secret of a new token of this user's.
+    pub(crate) fn token_of(&self, uid: u32) -> String {
+        self.json_as(uid, &["token", "create", "-o", "json"])["secret"].as_str().unwrap().to_string()
+    }
+
+    /// The number of a job that is submitted with this token.
+    #[track_caller]
+    pub(crate) fn submit(&self, token: &str, job: &Value) -> String {
+        let answer = self.ask(Some(token), "POST", "/v1/jobs", &job.to_string());
+        assert_eq!(answer.status, 201, "{}", answer.body);
+        answer.body["id"].as_str().unwrap().to_string()
+    }
+
+    fn send(&self, token: &str, path: &str, bytes: &str) -> Answer {
+        http::send_to_port(self.port, token, path, bytes).unwrap()
     }
 
     /// The secret of a new token of root's with this role.
@@ -174,6 +192,140 @@ fn every_role_may_do_what_the_table_says_and_nothing_else() {
     assert_eq!(report.status, 403, "on another job: {}", report.body);
 }
 
+/// What Ann has, so that others can try to get at it.
+struct Belongings {
+    /// It runs at a terminal.
+    running: String,
+    held: String,
+    failed: String,
+    shell: String,
+}
+
+impl Belongings {
+    fn of(shared: &Shared, token: &str) -> Belongings {
+        let job = |command: &str| json!({ "command": ["sh", "-c", command], "workdir": "/" });
+        let mut seat = job("echo up; sleep 600");
+        seat["pty"] = json!({ "rows": 24, "columns": 80 });
+        let running = shared.submit(token, &seat);
+        let mut held = job("true");
+        held["hold"] = json!(true);
+        let held = shared.submit(token, &held);
+        let failed = shared.submit(token, &job("exit 1"));
+        shared.service.until(&running, "running");
+        shared.service.until(&failed, "failed");
+        let shell = json!({ "command": ["sleep", "600"], "window": { "rows": 24, "columns": 80 } });
+        let opened = shared.ask(Some(token), "POST", &format!("/v1/jobs/{running}/shells"), &shell.to_string());
+        assert_eq!(opened.status, 201, "{}", opened.body);
+        let shell = opened.body["id"].as_str().unwrap().to_string();
+        Belongings { running, held, failed, shell }
+    }
+
+    /// A request that is in order, and does nothing that would be in the way of the next.
+    fn ask(&self, shared: &Shared, token: &str, endpoint: &Endpoint) -> Answer {
+        let job = match endpoint.path.rsplit('/').next() {
+            Some("cancel" | "requeue") => &self.failed,
+            Some("hold") => &self.held,
+            _ => &self.running,
+        };
+        let path = endpoint.path.replace("{id}", job).replace("{shell}", &self.shell).replace("{name}", "t4");
+        let window = json!({ "rows": 20, "columns": 70 });
+        let body = match endpoint.path.rsplit('/').next() {
+            Some("input") => return shared.send(token, &format!("{path}?offset=0"), "x"),
+            Some("output") => return shared.ask(Some(token), endpoint.method, &format!("{path}?offset=0"), ""),
+            Some("wait") => return shared.ask(Some(token), endpoint.method, &format!("{path}?timeout_seconds=0"), ""),
+            Some("{id}") if endpoint.method == "PATCH" => json!({ "priority": 1 }),
+            Some("progress") => json!({ "steps": 1 }),
+            Some("trainer-status") => json!({ "trainerStatus": { "progressPercentage": 5.0 } }),
+            Some("window") => window,
+            Some("shells") => json!({ "command": ["true"], "window": window }),
+            _ => json!({}),
+        };
+        shared.ask(Some(token), endpoint.method, &path, &body.to_string())
+    }
+}
+
+/// The last column of the table, cell by cell: each endpoint by each role on what belongs to somebody else.
+#[test]
+fn what_belongs_to_others_is_reached_as_far_as_the_table_says() {
+    if !is_root() {
+        return;
+    }
+    let shared = Shared::start(FOUR_DEVICES);
+    let ann = shared.token_of(ANN);
+    let hers = Belongings::of(&shared, &ann);
+    let mut strangers = Role::ALL.map(|role| (role, shared.token(role.as_str())));
+    strangers[1].1 = shared.token_of(BOB);
+    for endpoint in ENDPOINTS {
+        for (role, token) in &strangers {
+            let is_admitted = endpoint.admits(Some(*role));
+            let reaches = is_admitted && endpoint.reach.least_for_others().is_some_and(|least| *role >= least);
+            let cell = format!("{} {} as {role}", endpoint.method, endpoint.path);
+            let ask = || hers.ask(&shared, token, endpoint);
+            match endpoint.reach {
+                Reach::Common | Reach::Status => {}
+                Reach::Details | Reach::Change | Reach::Owner => {
+                    let answer = ask();
+                    let expected: &[u16] = if reaches { &[200, 201, 409] } else { &[403] };
+                    assert!(expected.contains(&answer.status), "{cell}: {} {}", answer.status, answer.body);
+                }
+                Reach::Summary if endpoint.path == "/v1/events" => {
+                    let path = format!("/v1/events?after=0&job={}", hers.running);
+                    let told = RefCell::new(String::new());
+                    eventually("it is told that the job has started", || {
+                        told.replace(raw(shared.port, token, &path));
+                        told.borrow().contains("event: started")
+                    });
+                    let told = told.into_inner();
+                    assert_eq!(told.contains("attempt 1"), reaches, "{cell}: {told}");
+                }
+                Reach::Summary => {
+                    let body = ask().body;
+                    let jobs = body["jobs"].as_array().map_or_else(|| vec![body.clone()], Vec::clone);
+                    let job = jobs.iter().find(|job| job["id"] == *hers.running).unwrap();
+                    assert_eq!(job["summary"] != true, reaches, "{cell}: {job}");
+                }
+                // The job is not to be moved away.
+                Reach::Placement if endpoint.path.ends_with("drain") => {}
+                Reach::Placement => {
+                    let answer = ask();
+                    assert_eq!(answer.status == 403, !is_admitted, "{cell}: {}", answer.body);
+                    let is_named = answer.body.to_string().contains(&format!("[\"{}\"]", hers.running));
+                    assert_eq!(is_named, reaches, "{cell}: {}", answer.body);
+                }
+                Reach::Tokens if endpoint.method == "GET" => {
+                    assert_eq!(ask().body.to_string().contains("\"daemon\""), reaches, "{cell}");
+                }
+                Reach::Tokens => {
+                    let made = shared.json_as(ANN, &["token", "create", "-o", "json"]);
+                    let status = shared.ask(Some(token), "DELETE", &format!("/v1/tokens/{}", made["id"]), "").status;
+                    assert_eq!(status, if reaches { 200 } else { 404 }, "{cell}");
+                }
+                // No token makes one: who asks over the socket is an admin, or it is Bob.
+                Reach::NewTokens if matches!(role, Role::User | Role::Admin) => {
+                    let uid = if *role == Role::Admin { 0 } else { BOB };
+                    let made = shared.moira_as(uid, &["token", "create", "--user", "daemon"]);
+                    assert_eq!(made.status.success(), reaches, "{cell}: {}", text(&made));
+                }
+                Reach::NewTokens => {}
+            }
+        }
+    }
+    // What was refused was not done, and would have been done for her.
+    assert_eq!(shared.service.show(&hers.running)["state"], "running");
+    assert_eq!(shared.service.show(&hers.held)["state"], "held");
+    let is_about_a_job = |reach| matches!(reach, Reach::Details | Reach::Change | Reach::Owner);
+    let (leave, rest): (Vec<_>, Vec<_>) = ENDPOINTS
+        .iter()
+        .filter(|endpoint| is_about_a_job(endpoint.reach) && !endpoint.path.ends_with("output"))
+        .partition(|endpoint| endpoint.method == "DELETE");
+    for endpoint in rest.into_iter().chain(leave) {
+        let answer = hers.ask(&shared, &ann, endpoint);
+        assert!(matches!(answer.status, 200 | 201 | 409), "{endpoint:?}: {} {}", answer.status, answer.body);
+        let has_left = endpoint.method == "DELETE";
+        assert!(has_left || answer.body["ended"] != true, "the shell goes on until she leaves it: {}", answer.body);
+    }
+}
+
 #[test]
 fn the_token_of_a_run_belongs_to_its_owner_and_ends_with_the_run() {
     if !is_root() {
@@ -227,7 +379,7 @@ fn terminals_and_shells_belong_to_the_user_of_the_job_and_nobody_else_opens_one(
     assert_eq!(shared.ask(Some(&bob), "GET", &path, "").status, 403);
     assert_eq!(shared.ask(Some(&bob), "DELETE", &path, "").status, 403);
     let audit = shared.service.audit();
-    let opened: Vec<&str> = audit.lines().filter(|line| line.contains("opened a shell in job")).collect();
+    let opened: Vec<&str> = audit.lines().filter(|line| line.contains("asked for a shell in job")).collect();
     assert!(opened.len() == 1 && opened[0].contains("daemon") && opened[0].contains(&format!("job {id}")), "{audit}");
 }
 
@@ -346,17 +498,34 @@ fn a_token_is_not_sent_to_whoever_took_the_port_in_the_clothes_of_ipv6() {
 fn revoking_a_token_ends_what_goes_on_by_it() {
     let shared = Shared::start(FOUR_DEVICES);
     let secret = shared.token("user");
-    let mut stream = TcpStream::connect(("127.0.0.1", shared.port)).unwrap();
-    let head = format!("GET /v1/events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {secret}\r\n\r\n");
-    stream.write_all(head.as_bytes()).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let job = shared.service.submit(&["--", "sleep", "600"]);
+    shared.service.until(&job, "running");
+    let shells = format!("/v1/jobs/{job}/shells");
+    let shell = json!({ "command": ["sleep", "600"], "window": { "rows": 24, "columns": 80 } }).to_string();
+    let opened = shared.ask(Some(&secret), "POST", &shells, &shell);
+    assert_eq!(opened.status, 201, "{}", opened.body);
+    let output = format!("{shells}/{}/output?offset=0", opened.body["id"].as_str().unwrap());
     let mut buffer = [0; 4096];
-    let read = stream.read(&mut buffer).unwrap();
-    assert!(String::from_utf8_lossy(&buffer[..read]).starts_with("HTTP/1.1 200"));
+    let paths = ["/v1/events".to_string(), format!("/v1/jobs/{job}/logs?follow=true"), output];
+    let streams = paths.map(|path| {
+        let mut stream = TcpStream::connect(("127.0.0.1", shared.port)).unwrap();
+        let head = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {secret}\r\n\r\n");
+        stream.write_all(head.as_bytes()).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let read = stream.read(&mut buffer).unwrap();
+        assert!(String::from_utf8_lossy(&buffer[..read]).starts_with("HTTP/1.1 200"), "{path}");
+        (path, stream)
+    });
     shared.service.json(&["token", "revoke", "1", "-o", "json"]);
-    let begun = Instant::now();
-    while stream.read(&mut buffer).is_ok_and(|count| count > 0) {
-        assert!(begun.elapsed() < PATIENCE, "the stream goes on");
+    for (path, mut stream) in streams {
+        let begun = Instant::now();
+        loop {
+            match stream.read(&mut buffer) {
+                Ok(1..) => assert!(begun.elapsed() < PATIENCE, "{path} goes on"),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => panic!("{path} stays open"),
+                Ok(0) | Err(_) => break,
+            }
+        }
     }
 }
 
@@ -366,7 +535,9 @@ fn no_secret_of_one_user_reaches_another() {
     if !is_root() {
         return;
     }
-    let shared = Shared::start(FOUR_DEVICES);
+    // Nobody listens there.
+    let hook = format!("http://127.0.0.1:{}", TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port());
+    let shared = Shared::start(&format!("notify_urls = [\"{hook}\"]\n{FOUR_DEVICES}"));
     let script = "echo the-log-secret; echo '{\"steps\": 5, \"metrics\": {\"metric-secret\": 1}}' >> \"$MOIRA_PROGRESS_FILE\"; \
                   sleep 600";
     let words = [
@@ -382,8 +553,36 @@ fn no_secret_of_one_user_reaches_another() {
     let own = text(&shared.moira_as(ANN, &["show", "-o", "json", &job]));
     assert!(own.contains("the-env-secret") && own.contains("the-command-secret"), "{own}");
 
-    let (id, gone) = (job.as_str(), broken.as_str());
-    let commands: [&[&str]; 14] = [
+    let ann = shared.token_of(ANN);
+    let seat = shared.submit(
+        &ann,
+        &json!({ "command": ["cat"], "workdir": "/", "pty": { "rows": 24, "columns": 80 }, "notify": [
+            { "url": format!("{hook}/the-hook-secret"), "events": ["start"] },
+            { "command": "echo the-told-secret >&2; exit 1 # the-notify-secret", "events": ["start"] },
+        ] }),
+    );
+    shared.service.until(&seat, "running");
+    assert_eq!(shared.send(&ann, &format!("/v1/jobs/{seat}/input?offset=0"), "the-typed-secret\n").status, 200);
+    let shells = format!("/v1/jobs/{seat}/shells");
+    let shell =
+        json!({ "command": ["sh", "-c", "echo the-shell-secret; sleep 600"], "window": { "rows": 24, "columns": 80 } });
+    let opened = shared.ask(Some(&ann), "POST", &shells, &shell.to_string());
+    let shell = format!("{shells}/{}", opened.body["id"].as_str().unwrap());
+    let own = |words: &[&str]| text(&shared.moira_as(ANN, &[words, &[&*seat]].concat()));
+    eventually("it is typed", || own(&["logs"]).contains("the-typed-secret"));
+    eventually("the shell has spoken", || {
+        raw(shared.port, &ann, &format!("{shell}/output?offset=0")).contains("the-shell-secret")
+    });
+    eventually("it could not be told", || own(&["explain", "-o", "json"]).contains("the-told-secret"));
+    let shown = own(&["show", "-o", "json"]);
+    assert!(shown.contains("the-hook-secret") && shown.contains("the-notify-secret"), "{shown}");
+
+    let (id, gone, seat) = (job.as_str(), broken.as_str(), seat.as_str());
+    let commands: [&[&str]; 18] = [
+        &["show", "-o", "json", seat],
+        &["explain", "-o", "json", seat],
+        &["logs", seat],
+        &["node", "ls"],
         &["ls", "--all", "-o", "json"],
         &["ls", "--all"],
         &["show", id],
@@ -410,13 +609,18 @@ fn no_secret_of_one_user_reaches_another() {
         "/v1/jobs".into(),
         format!("/v1/jobs/{id}/wait?timeout_seconds=0"),
         format!("/v1/jobs/{id}/logs"),
+        format!("/v1/jobs/{seat}/wait?timeout_seconds=0"),
+        shell.clone(),
+        format!("{shell}/output?offset=0"),
     ];
     for path in paths {
         seen.push((path.clone(), raw(shared.port, &secret, &path)));
     }
     seen.push(("events".into(), raw(shared.port, &secret, "/v1/events?after=0")));
     for (what, text) in &seen {
-        for secret in ["the-log-", "the-env-", "the-command-", "the-failure-", "metric-secret", "MOIRA_"] {
+        let of_jobs = ["the-log-", "the-env-", "the-command-", "the-failure-", "metric-secret", "MOIRA_"];
+        let of_seats = ["the-hook-", "the-notify-", "the-told-", "the-typed-", "the-shell-"];
+        for secret in of_jobs.into_iter().chain(of_seats) {
             assert!(!text.contains(secret), "{what} tells {secret}: {text}");
         }
     }
@@ -427,6 +631,9 @@ fn no_secret_of_one_user_reaches_another() {
     );
     assert_eq!((&summary["summary"], &summary["gpus"]), (&json!(true), &json!(1.0)));
     assert!(summary["submitted_at"].is_string());
+    // Where a job runs is told to those who see all of it.
+    let jobs_seen = |uid| shared.json_as(uid, &["node", "ls", "-o", "json"])["nodes"][0]["jobs"].clone();
+    assert_eq!([jobs_seen(BOB), jobs_seen(ANN), jobs_seen(0)], [json!([]), json!([id, seat]), json!([id, seat])]);
 }
 
 #[test]
@@ -556,6 +763,80 @@ fn a_user_who_submits_a_lot_at_once_has_to_wait() {
     let refused = submit(ANN);
     assert!(!refused.status.success() && text(&refused).contains("larger jobs than allowed"), "{}", text(&refused));
     assert!(submit(BOB).status.success(), "others have ceilings of their own");
+}
+
+#[test]
+fn a_user_who_changes_a_lot_at_once_has_to_wait() {
+    if !is_root() {
+        return;
+    }
+    // One change, and the next after a quarter of an hour.
+    let shared = Shared::start(&format!("{FOUR_DEVICES}\n[access.ceilings]\nchanges_per_second = 0.001\n"));
+    let (job, other) =
+        (["submit", "--hold", "-o", "json", "--", "true"], ["submit", "-o", "json", "--", "sleep", "600"]);
+    let held = shared.json_as(ANN, &job)["id"].as_str().unwrap().to_string();
+    let running = shared.json_as(ANN, &other)["id"].as_str().unwrap().to_string();
+    shared.service.until(&running, "running");
+    let ann = shared.token_of(ANN);
+    let asks = [
+        ("PATCH", format!("/v1/jobs/{held}")),
+        ("POST", format!("/v1/jobs/{held}/release")),
+        ("POST", format!("/v1/jobs/{running}/hold")),
+        ("POST", format!("/v1/jobs/{running}/cancel")),
+        ("POST", format!("/v1/jobs/{running}/cancel?now=true")),
+        ("DELETE", "/v1/tokens/1".into()),
+    ];
+    for (method, path) in asks {
+        let answer = shared.ask(Some(&ann), method, &path, r#"{"priority": 1}"#);
+        let expected = (429, &json!("urn:moira:problem:too-fast"));
+        assert_eq!((answer.status, &answer.body["type"]), expected, "{method} {path}: {}", answer.body);
+    }
+    assert_eq!(shared.service.show(&running)["state"], "running");
+    shared.token_of(BOB);
+    for _ in 0..3 {
+        shared.service.json(&["hold", "-o", "json", &running]);
+        shared.service.json(&["release", "-o", "json", &running]);
+    }
+}
+
+#[test]
+fn who_cancels_many_jobs_at_once_has_all_of_them_cancelled() {
+    if !is_root() {
+        return;
+    }
+    let shared = Shared::start(&format!("{FOUR_DEVICES}\n[access.ceilings]\nchanges_per_second = 0.5\n"));
+    let ids: Vec<String> = (0..8)
+        .map(|_| shared.json_as(ANN, &["submit", "--hold", "-o", "json", "--", "true"])["id"].as_str().unwrap().into())
+        .collect();
+    let words: Vec<&str> = ["cancel"].into_iter().chain(ids.iter().map(String::as_str)).collect();
+    let cancelled = shared.moira_as(ANN, &words);
+    assert!(cancelled.status.success(), "{}", text(&cancelled));
+    for id in &ids {
+        assert_eq!(shared.service.show(id)["state"], "cancelled");
+    }
+}
+
+#[test]
+fn input_of_jobs_that_have_not_started_counts_as_what_is_submitted() {
+    if !is_root() {
+        return;
+    }
+    // The job takes a minute's worth.
+    let shared = Shared::start(&format!("{FOUR_DEVICES}\n[access.ceilings]\nsubmissions_size_per_second = 1\n"));
+    let ann = shared.token_of(ANN);
+    let job = json!({ "command": ["sleep", "600"], "workdir": "/", "stdin": true, "hold": true });
+    let id = shared.submit(&ann, &job);
+    let path = format!("/v1/jobs/{id}/input?offset=0");
+    let refused = shared.send(&ann, &path, &"x".repeat(1000));
+    assert_eq!(
+        (refused.status, &refused.body["type"]),
+        (429, &json!("urn:moira:problem:too-fast")),
+        "{}",
+        refused.body
+    );
+    shared.service.json(&["release", "-o", "json", &id]);
+    shared.service.until(&id, "running");
+    assert_eq!(shared.send(&ann, &path, &"x".repeat(1000)).status, 200, "it is read as it comes");
 }
 
 #[test]

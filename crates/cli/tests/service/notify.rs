@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::http;
-use crate::identity::{ANN, Shared, is_root};
+use crate::identity::{ANN, BOB, Shared, is_root};
 use crate::processes;
 use crate::service::{FOUR_DEVICES, PATIENCE, Service, eventually, eventually_after};
 
@@ -309,6 +309,31 @@ fn what_a_killed_service_has_not_told_is_told_by_the_next_and_not_again() {
     service.submit(&["--notify", &last, "--notify-on", "end", "--", "true"]);
     until_told(&marker, 1);
     assert_eq!(told(&folder).len(), 1);
+}
+
+#[test]
+fn the_notifications_of_one_user_that_hang_do_not_keep_those_of_another_from_being_delivered() {
+    if !is_root() {
+        return;
+    }
+    let shared = Shared::start(FOUR_DEVICES);
+    let folder = shared.folder.path().join("theirs");
+    fs::create_dir(&folder).unwrap();
+    fs::set_permissions(&folder, fs::Permissions::from_mode(0o1777)).unwrap();
+    let (hanging, told) = (folder.join("hanging"), folder.join("told"));
+    let job = |command: String| {
+        let notify = json!({ "command": command, "events": ["start"] });
+        json!({ "command": ["true"], "workdir": "/", "notify": [notify] })
+    };
+    let (ann, bob) = (shared.token_of(ANN), shared.token_of(BOB));
+    // So many that all of them together would take minutes, however many were delivered at once.
+    let hangs = job(format!("echo hangs >> {}; sleep 600", hanging.display()));
+    let hers: Vec<String> = (0..40).map(|_| shared.submit(&ann, &hangs)).collect();
+    hers.iter().for_each(|id| drop(shared.service.until(id, "succeeded")));
+    shared.submit(&bob, &job(format!("echo told > {}", told.display())));
+    eventually("he is told", || told.exists());
+    let begun = fs::read_to_string(&hanging).unwrap_or_default().lines().count();
+    assert!(begun < hers.len(), "he had to wait for all of hers");
 }
 
 #[test]

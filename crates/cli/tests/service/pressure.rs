@@ -89,6 +89,11 @@ fn whoever_waits_follows_or_listens_is_not_idle() {
     let waiting = ask(&format!("/v1/jobs/{id}/wait?timeout_seconds=3600"));
     let following = ask(&format!("/v1/jobs/{id}/logs?follow=true"));
     let mut listening = ask("/v1/events");
+    let left = service.data_dir().join("leave");
+    let script = format!("echo seated; until [ -e {} ]; do sleep 0.1; done; echo left", left.display());
+    let shell = json!({ "command": ["sh", "-c", script], "window": { "rows": 24, "columns": 80 } }).to_string();
+    let shell = http::post(&service.socket(), &format!("/v1/jobs/{id}/shells"), &[], &shell).unwrap();
+    let sitting = ask(&format!("/v1/jobs/{id}/shells/{}/output?offset=0", shell.body["id"].as_str().unwrap()));
     // One that is idle shows when the time of the idle is over.
     let mut idle = begun(&service, "GET /healthz HTTP/1.1\r\nHost: moira\r\n\r\n");
     idle.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -96,6 +101,9 @@ fn whoever_waits_follows_or_listens_is_not_idle() {
     idle.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
 
+    fs::write(&left, "").unwrap();
+    let seen = rest(sitting);
+    assert!(seen.contains("seated") && seen.contains("left"), "{seen}");
     fs::write(&flag, "").unwrap();
     let (waited, followed) = (rest(waiting), rest(following));
     assert!(waited.starts_with("HTTP/1.1 200 ") && waited.contains("\"succeeded\""), "{waited}");
