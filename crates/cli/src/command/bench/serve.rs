@@ -41,7 +41,7 @@ pub(crate) struct BenchServe {
     #[arg(long, value_name = "DIR")]
     scratch: Option<PathBuf>,
     /// End with exit code 1 if a bound does not hold; with `relative`, only by those that any machine keeps
-    #[arg(long, value_enum, value_name = "WHICH", num_args = 0..=1, require_equals = true, default_missing_value = "all")]
+    #[arg(long, value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "all")]
     strict: Option<Strict>,
     #[command(flatten)]
     against: Against,
