@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Optional
 
@@ -38,6 +40,26 @@ def test_a_notice_is_answered_with_one_save_and_a_stop_with_leaving() -> None:
     assert left.value.code == STOPPED
     session.end()
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_after_training_a_process_leaves_the_others_before_its_interpreter_is_gone(tmp_path: Path) -> None:
+    program = """
+import atexit, sys
+import torch.distributed
+from moira.integrations._session import Session
+from moira.job import Job
+
+# What is registered first is called last.
+atexit.register(lambda: print("left" if not torch.distributed.is_initialized() else "still with them"))
+torch.distributed.init_process_group("gloo", init_method=f"file://{sys.argv[1]}", rank=0, world_size=1)
+session = Session(Job({"MOIRA_JOB_ID": "7"}), steps=0, local_batch=4, accumulation=0, resumed=None)
+session.end()
+assert torch.distributed.is_initialized(), "what comes after training may need them"
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "meeting")], check=True, capture_output=True, text=True
+    )
+    assert done.stdout == "left\n"
 
 
 def test_steps_are_those_of_the_designed_batch() -> None:

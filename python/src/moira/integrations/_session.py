@@ -5,6 +5,7 @@ It knows when things happen and nothing of how a framework does them.
 
 from __future__ import annotations
 
+import atexit
 import enum
 import signal
 import statistics
@@ -145,8 +146,7 @@ class Session:
     def leave(self) -> NoReturn:
         """Ends this process as one that was stopped."""
         self._job.flush()
-        if _together():
-            torch.distributed.destroy_process_group()
+        _part()
         if self._departure is not None:
             self._departure.lap("stop")
             note_departure(self._job, self._departure)
@@ -156,6 +156,7 @@ class Session:
         """Training is over: from now on a signal does again what it did before."""
         self._job.report(steps=self.designed_steps)
         self._job.flush()
+        atexit.register(_part)
         for number, handler in self._handlers:
             signal.signal(number, handler)
 
@@ -253,6 +254,14 @@ class _Clock:
         self._since = now
         self._steps = self._all_passes = 0
         self._step_seconds = self._pass_seconds = 0.0
+
+
+def _part() -> None:
+    """Leaves the other workers. A process group that is left to the end of the interpreter may let go of tensors when
+    there is none any more, and abort a job that has done its work (https://github.com/pytorch/pytorch/pull/179291).
+    """
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
 
 def _together() -> bool:
