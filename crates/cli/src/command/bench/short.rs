@@ -19,6 +19,8 @@ const DEVICES: u32 = 2;
 const RUNS: usize = 20;
 const ARRAYS: usize = 3;
 const SIMPLEST: &str = "fifo";
+/// So many times as long as what it asks for may a command take. One that sleeps anywhere takes tens of times as long.
+const MOST_FOR_A_COMMAND: f64 = 4.0;
 /// A service that has not ended all tasks by then is measured by those that it has.
 const LONGEST: Duration = Duration::from_secs(60);
 /// How often the service is killed while the tasks of an array run, and how long it lives before.
@@ -31,6 +33,8 @@ struct Short {
     policy: &'static str,
     service: Served,
     runs: Vec<Duration>,
+    /// The same program, submitted and waited for without a command.
+    waits: Vec<Duration>,
     tasks_per_s: Vec<f64>,
     cpu_ms: Vec<f64>,
 }
@@ -45,19 +49,22 @@ pub(super) async fn measure(
     let mut simplest = Short::start(SIMPLEST, binary, folder).await?;
     // By turns, so that both meet the same machine.
     for _ in 0..RUNS {
-        default.run(binary)?;
-        simplest.run(binary)?;
+        default.run(binary).await?;
+        simplest.run(binary).await?;
     }
     for _ in 0..ARRAYS {
         default.array(tasks).await?;
         simplest.array(tasks).await?;
     }
     let over = |what: &str| format!("{what}, {} over {SIMPLEST}", server::DEFAULT_POLICY);
-    let run_ratio = default.run_ms() / simplest.run_ms();
+    let run_ratio = p50(&default.runs) / p50(&simplest.runs);
+    let command_ratio = p50(&simplest.runs) / p50(&simplest.waits);
     let task_ratio = median(default.tasks_per_s.clone()) / median(simplest.tasks_per_s.clone());
     default.conclude(tasks, findings);
     simplest.conclude(tasks, findings);
     findings.push(Finding::at_most(over("run and wait"), run_ratio, "ratio", 1.2));
+    let command = format!("run and wait of `true`, {SIMPLEST}, over submitting it and waiting");
+    findings.push(Finding::at_most(command, command_ratio, "ratio", MOST_FOR_A_COMMAND));
     findings.push(Finding::at_least(over("tasks"), task_ratio, "ratio", 0.8));
     drop((default, simplest));
     killed(binary, folder, findings).await
@@ -68,11 +75,13 @@ impl Short {
         let (service, _) = Served::start(binary, &folder.join(policy), &config(policy)).await?;
         // The first run reads programs and libraries that the later ones find in memory.
         run_and_wait(binary, &service)?;
-        Ok(Short { policy, service, runs: Vec::new(), tasks_per_s: Vec::new(), cpu_ms: Vec::new() })
+        let (runs, waits, tasks_per_s, cpu_ms) = Default::default();
+        Ok(Short { policy, service, runs, waits, tasks_per_s, cpu_ms })
     }
 
-    fn run(&mut self, binary: &Path) -> Result<(), Failure> {
+    async fn run(&mut self, binary: &Path) -> Result<(), Failure> {
         self.runs.push(run_and_wait(binary, &self.service)?);
+        self.waits.push(submit_and_wait(&self.service).await?);
         Ok(())
     }
 
@@ -85,15 +94,9 @@ impl Short {
         Ok(())
     }
 
-    fn run_ms(&self) -> f64 {
-        let mut runs = self.runs.clone();
-        runs.sort_unstable();
-        percentile(&runs, 0.5)
-    }
-
     fn conclude(&self, tasks: u32, findings: &mut Vec<Finding>) {
         let policy = self.policy;
-        findings.push(Finding::free(format!("run and wait of `true`, {policy}, p50"), self.run_ms(), "ms"));
+        findings.push(Finding::free(format!("run and wait of `true`, {policy}, p50"), p50(&self.runs), "ms"));
         let array = format!("array of {tasks} `true`, {policy}");
         findings.push(Finding::free(array.clone(), median(self.tasks_per_s.clone()), "per s"));
         findings.push(Finding::free(
@@ -102,6 +105,12 @@ impl Short {
             "CPU ms",
         ));
     }
+}
+
+fn p50(times: &[Duration]) -> f64 {
+    let mut times = times.to_vec();
+    times.sort_unstable();
+    percentile(&times, 0.5)
 }
 
 fn config(policy: &str) -> String {
@@ -117,6 +126,17 @@ fn run_and_wait(binary: &Path, service: &Served) -> Result<Duration, Failure> {
     match output.status.success() {
         true => Ok(began.elapsed()),
         false => Err(Failure::new(anyhow!("`moira run -- true` failed: {}", String::from_utf8_lossy(&output.stderr)))),
+    }
+}
+
+/// What the command asks for, by a client that is connected already.
+async fn submit_and_wait(service: &Served) -> Result<Duration, Failure> {
+    let began = Instant::now();
+    let job = JobRequest { workdir: Some("/".into()), ..JobRequest::new(["true"]) };
+    let id = named(&service.client().submit(&job, None).await.map_err(Failure::new)?)?;
+    match service.client().wait(id, LONGEST).await.map_err(Failure::new)?.state.is_final() {
+        true => Ok(began.elapsed()),
+        false => Err(Failure::new(anyhow!("a program that does nothing does not end within {LONGEST:?}"))),
     }
 }
 
@@ -138,8 +158,11 @@ async fn tasks_ended(service: &Served, tasks: u32) -> Result<u32, Failure> {
 async fn submit(service: &Served, words: &[&str], tasks: u32) -> Result<JobId, Failure> {
     let array = ArrayRange { first: 0, last: tasks - 1, step: 1, at_once: None };
     let job = JobRequest { array: Some(array), workdir: Some("/".into()), ..JobRequest::new(words.iter().copied()) };
-    let JobView { id, .. } = service.client().submit(&job, None).await.map_err(Failure::new)?;
-    id.parse().map_err(|message: String| Failure::new(anyhow!(message)))
+    named(&service.client().submit(&job, None).await.map_err(Failure::new)?)
+}
+
+fn named(job: &JobView) -> Result<JobId, Failure> {
+    job.id.parse().map_err(|message: String| Failure::new(anyhow!(message)))
 }
 
 /// Every task writes its name down; the service is killed and started again a few times before they have ended.
