@@ -127,6 +127,25 @@ mod tests {
     }
 
     #[test]
+    fn jobs_that_are_held_are_no_reason_to_look_who_could_start() {
+        let (cluster, queues) = ClusterDraft::parse_short("1x2").unwrap().build().unwrap();
+        let (mut engine, _) = Engine::new(cluster, queues, "speechless", Box::new(Speechless), Settings::default());
+        let submit = |held| {
+            let spec = std::sync::Arc::new(JobDraft::rigid("job", 2).build().unwrap());
+            Input::Request(Request::Submit { spec, speed: std::sync::Arc::new(Speed::constant(1.0)), held })
+        };
+        let mut handle = |secs, inputs| {
+            let events = engine.handle(Time::from_secs(secs), inputs).events;
+            engine.only_holds(&events)
+        };
+        handle(60, Vec::new());
+        assert!(handle(61, vec![submit(true), submit(true)]));
+        assert!(!handle(62, vec![submit(true), submit(false)]));
+        assert!(!handle(63, vec![Input::Request(Request::Release(cluster::ClaimId(0)))]));
+        assert!(!handle(64, Vec::new()), "time that passes may be a reason");
+    }
+
+    #[test]
     fn a_fault_between_rounds_is_on_record_once_and_costs_no_round() {
         let (cluster, queues) = ClusterDraft::parse_short("1x2").unwrap().build().unwrap();
         let settings = Settings { safeguards: Safeguards::ALL, ..Settings::default() };

@@ -198,11 +198,21 @@ impl Engine {
         self.end_rests(now, &mut answer.events);
         if self.is_due(now) {
             self.decide(now, &mut answer.events);
-        } else if self.state.safeguards().at_once && self.state.may_let_start(now) {
+        } else if self.state.safeguards().at_once && self.state.may_let_start(now) && !self.only_holds(&answer.events) {
             self.start_at_once(now, &mut answer.events);
         }
         self.issue(now, &mut answer.events);
         answer
+    }
+
+    /// Whether all that happened is that jobs came which nobody may start yet. A crowd of them costs no look at all others.
+    fn only_holds(&self, events: &[Event]) -> bool {
+        let is_held = |event: &Event| match event {
+            Event::ClaimSubmitted { claim, .. } => !self.state.books().claim(*claim).is_waiting(),
+            Event::ClaimHeld { .. } => true,
+            _ => false,
+        };
+        !events.is_empty() && events.iter().all(is_held)
     }
 
     /// When to call again even if nothing happens until then.

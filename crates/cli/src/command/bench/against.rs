@@ -40,7 +40,7 @@ pub(super) struct Figure {
 pub(super) enum Strict {
     /// All of them
     All,
-    /// Counts, and ratios of what was measured by turns: those that do not depend on how fast the machine is
+    /// Counts, and how many times as long something takes: those that hold on any machine, also on one that is not quiet
     Relative,
 }
 
@@ -144,7 +144,7 @@ impl Strict {
         let matters = |unit: &str| match strict {
             None => false,
             Some(Strict::All) => true,
-            Some(Strict::Relative) => ["ratio", "tasks", "kills"].contains(&unit),
+            Some(Strict::Relative) => ["times", "tasks", "kills"].contains(&unit),
         };
         let broken: Vec<&str> = broken.filter(|(_, unit)| matters(unit)).map(|(what, _)| what).collect();
         match broken.as_slice() {
@@ -326,11 +326,15 @@ mod tests {
     #[test]
     fn what_is_strict_fails_by_the_bounds_that_are_to_hold() {
         let judged = |strict, broken: &[(&'static str, &'static str)]| Strict::judge(strict, broken.iter().copied());
-        let (slow, lost, dear) = (("submissions", "per s"), ("lost", "tasks"), ("run and wait", "ratio"));
+        let (slow, lost, dear) = (("submissions", "per s"), ("lost", "tasks"), ("run and wait", "times"));
         assert!(judged(None, &[slow, lost, dear]).is_ok());
         assert!(judged(Some(Strict::All), &[]).is_ok());
         assert!(judged(Some(Strict::All), &[slow]).is_err());
         assert!(judged(Some(Strict::Relative), &[slow]).is_ok(), "another machine may be slower");
+        assert!(
+            judged(Some(Strict::Relative), &[("default over fifo", "ratio")]).is_ok(),
+            "or busy with something else"
+        );
         assert!(judged(Some(Strict::Relative), &[lost]).is_err());
         assert!(judged(Some(Strict::Relative), &[slow, dear]).is_err());
     }
