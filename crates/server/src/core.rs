@@ -1081,7 +1081,37 @@ mod tests {
             submit(&mut core, 1, "a", |job| job.priority = 5).unwrap();
             assert_eq!(notice(&core, 1, JobId::job(2)), None, "{policy}: it goes before the others");
             assert!(notice(&core, 1, JobId::job(0)).is_some(), "{policy}: and they come after it");
+
+            let mut core = two_queues(policy);
+            submit(&mut core, 1, "root", |_| {}).unwrap();
+            let told = notice(&core, 1, JobId::job(0)).unwrap_or_default();
+            assert!(
+                told.starts_with("queue root has 0 GPUs that are guaranteed to no queue below it"),
+                "{policy}: {told}"
+            );
         }
+    }
+
+    #[test]
+    fn a_job_beside_the_queues_below_its_own_is_told_when_it_borrows() {
+        let queue = |name: &str, parent: Option<&str>, guarantee| cluster::QueueDraft {
+            parent: parent.map(Into::into),
+            guarantee,
+            ..cluster::QueueDraft::named(name)
+        };
+        let queues = vec![queue("lab", None, 3.0), queue("team", Some("lab"), 2.0), queue("others", None, 1.0)];
+        let mut core = guarded("1x4", queues, "fifo");
+        let told = |core: &Core, job| {
+            crate::views::job(&shown(core), JobId::job(job), Time::from_secs(1), false)
+                .unwrap()
+                .notice
+                .unwrap_or_default()
+        };
+        submit(&mut core, 1, "team", |job| job.workers = "2".parse().unwrap()).unwrap();
+        submit(&mut core, 1, "lab", |_| {}).unwrap();
+        assert_eq!([told(&core, 0), told(&core, 1)], ["", ""], "one GPU of the lab is nobody else's");
+        submit(&mut core, 1, "lab", |_| {}).unwrap();
+        assert!(told(&core, 2).starts_with("queue lab has 1 GPUs that are guaranteed to no queue below it"));
     }
 
     #[test]

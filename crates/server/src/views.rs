@@ -6,7 +6,7 @@ use api::{
     ArrayView, EventView, InterruptionView, JobId, JobState, JobView, NodeView, ProgressView, QueueView, RestartKind,
     UsageView, WorkersView, rfc3339,
 };
-use cluster::{ClaimId, NodeId, QueueId, Time};
+use cluster::{ClaimId, Gpus, NodeId, QueueId, Time};
 use engine::{Command, Event, Reservation};
 use executors::{Delivery, workers_of};
 use plan::{Availability, Claim, Note, Obstacle, Outcome, Phase, Reason};
@@ -303,31 +303,41 @@ fn sentence_of(shown: &Shown, claim: &Claim, note: Note) -> Option<String> {
 /// before it need at least, it needs more than its queue is promised. Who goes last is stopped first.
 fn notice(shown: &Shown, claim: &Claim) -> Option<String> {
     let books = shown.state.books();
-    let kept = shown.state.safeguards().guarantees && books.queues.len() > 1;
+    let queues = &books.queues;
+    let kept = shown.state.safeguards().guarantees && queues.len() > 1;
     let own = claim.spec.min_gpus();
     if !kept || !claim.is_live() || claim.spec.pinned || own.is_zero() {
         return None;
     }
     let promised = engine::guarantees(books);
+    let promised = |queue: QueueId| promised[usize::from(queue.0)];
     let turn = |claim: &Claim| (Reverse(claim.priority), claim.submitted, claim.id);
     let before = |other: &&Claim| can_have_devices(other) && turn(other) < turn(claim);
-    let borrows = |&queue: &QueueId| {
-        let is_below = |other: &&Claim| books.queues.ancestry(other.spec.queue).any(|above| above == queue);
+    let exceeds = |has: Gpus, counts: &dyn Fn(&Claim) -> bool| {
         let mut needed = own;
-        let mut others = books.claims().live().filter(before).filter(is_below);
-        let promised = promised[usize::from(queue.0)];
-        let exceeds = |other: &Claim| {
-            needed = needed.saturating_add(other.spec.min_gpus());
-            needed > promised
-        };
-        queue != QueueId::ROOT && (own > promised || others.any(exceeds))
+        let mut others = books.claims().live().filter(before).filter(|other| counts(other));
+        own > has
+            || others.any(|other| {
+                needed = needed.saturating_add(other.spec.min_gpus());
+                needed > has
+            })
     };
-    let queue = books.queues.ancestry(claim.spec.queue).find(borrows)?;
-    let guaranteed = promised[usize::from(queue.0)];
+    // Jobs that lie beside the queues below their own have only what none of those is promised.
+    let at = claim.spec.queue;
+    let below: Gpus = queues.children(at).map(|(child, _)| promised(child)).sum();
+    let left_over = promised(at).saturating_sub(below);
+    let name = |queue: QueueId| &queues.queue(queue).name;
+    let borrower = if queues.children(at).next().is_some() && exceeds(left_over, &|other| other.spec.queue == at) {
+        format!("queue {} has {left_over} GPUs that are guaranteed to no queue below it", name(at))
+    } else {
+        let is_below = |other: &Claim, queue| queues.ancestry(other.spec.queue).any(|above| above == queue);
+        let mut above = queues.ancestry(at).filter(|&queue| queue != QueueId::ROOT);
+        let queue = above.find(|&queue| exceeds(promised(queue), &|other| is_below(other, queue)))?;
+        format!("queue {} is guaranteed {} GPUs", name(queue), promised(queue))
+    };
     Some(format!(
-        "queue {} is guaranteed {guaranteed} GPUs and borrows what this job needs beyond that: the job may be stopped \
-         when the lenders need it, and starts again later",
-        books.queues.queue(queue).name
+        "{borrower} and borrows what this job needs beyond that: the job may be stopped when the lenders need it, and \
+         starts again later"
     ))
 }
 
