@@ -1,5 +1,6 @@
 //! `moira run --pty`: a user at a real terminal, a job at the other end.
 
+use std::cell::RefCell;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::OwnedFd;
@@ -88,8 +89,10 @@ impl Seat {
 
     /// Its exit code; its terminal is as it was before.
     #[track_caller]
-    pub(crate) fn end(mut self) -> Option<i32> {
-        let code = self.child.wait().unwrap().code();
+    pub(crate) fn end(self) -> Option<i32> {
+        let child = RefCell::new(self.child);
+        eventually("the command ends", || child.borrow_mut().try_wait().unwrap().is_some());
+        let code = child.borrow_mut().wait().unwrap().code();
         assert_eq!(modes_of(&self.terminal), self.modes, "the modes of the terminal are restored");
         code
     }
