@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use crate::http;
 use crate::processes;
-use crate::service::{FOUR_DEVICES, Service, eventually, say};
+use crate::service::{FOUR_DEVICES, PATIENCE, Service, eventually, say};
 
 #[test]
 fn a_journal_that_must_not_be_written_is_named_and_taken_up_again_later() {
@@ -197,7 +197,7 @@ pub(crate) fn trace(pid: i32, options: &[&str]) -> Option<Child> {
             std::thread::sleep(Duration::from_millis(300));
             return Some(strace);
         }
-        if strace.try_wait().unwrap().is_some() || begun.elapsed() > Duration::from_secs(10) {
+        if strace.try_wait().unwrap().is_some() || begun.elapsed() > PATIENCE {
             strace.kill().ok();
             return None;
         }

@@ -253,6 +253,8 @@ fn what_belongs_to_others_is_reached_as_far_as_the_table_says() {
     let shared = Shared::start(FOUR_DEVICES);
     let ann = shared.token_of(ANN);
     let hers = Belongings::of(&shared, &ann);
+    // She looks at it all the while: a shell that nobody looks at ends.
+    let _looks = asked(shared.port, &ann, &format!("/v1/jobs/{}/shells/{}/output?offset=0", hers.running, hers.shell));
     let mut strangers = Role::ALL.map(|role| (role, shared.token(role.as_str())));
     strangers[1].1 = shared.token_of(BOB);
     for endpoint in ENDPOINTS {
@@ -706,16 +708,22 @@ fn a_job_has_the_groups_that_the_system_gives_its_user() {
 
 /// Everything that is sent within two seconds.
 fn raw(port: u16, token: &str, path: &str) -> String {
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-    let head =
-        format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAuthorization: Bearer {token}\r\n\r\n");
-    stream.write_all(head.as_bytes()).unwrap();
+    let mut stream = asked(port, token, path);
     stream.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
     let (mut text, mut buffer) = (Vec::new(), [0; 65536]);
     while let Ok(count @ 1..) = stream.read(&mut buffer) {
         text.extend_from_slice(&buffer[..count]);
     }
     String::from_utf8_lossy(&text).into_owned()
+}
+
+/// A connection on which something was asked for, and the answer was not read.
+fn asked(port: u16, token: &str, path: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let head =
+        format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAuthorization: Bearer {token}\r\n\r\n");
+    stream.write_all(head.as_bytes()).unwrap();
+    stream
 }
 
 #[test]

@@ -18,7 +18,7 @@ use executors::{
 use rustix::process::{Pid, Signal, kill_process};
 
 pub(crate) const RUN: Run = Run { claim: ClaimId(7), attempt: 0 };
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) const TERMINATED: Exit = Exit { code: None, signal: Some(15) };
 pub(crate) const KILLED: Exit = Exit { code: None, signal: Some(9) };
 

@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use executors::Executor;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use rustix::io::Errno;
 
-use crate::bench::{Bench, RUN, gang, supervisor};
+use crate::bench::{Bench, PATIENCE, RUN, gang, supervisor};
 use crate::resize::Training;
 
 /// What a supervisor writes in the life of a run.
@@ -114,7 +114,9 @@ fn every_file_that_a_supervisor_writes_is_made_to_fail() {
         let training = scope.spawn(move || Training::start_by(|folder| patient(folder, &tell), &[2]));
         let folder: PathBuf = folder.recv().unwrap();
         let run = folder.join("runs/7.0");
+        let begun = Instant::now();
         while !run.exists() {
+            assert!(begun.elapsed() < PATIENCE, "the run has no directory");
             thread::sleep(Duration::from_millis(1));
         }
         inotify::add_watch(&watch, &run, WatchFlags::MOVED_FROM).unwrap();

@@ -104,7 +104,7 @@ impl Training {
     }
 }
 
-const PATIENT: Span = Span::from_secs(20);
+const PATIENT: Span = Span::from_secs(60);
 
 fn training(devices: &[u8], fault: &str, shared: &Path) -> LaunchOrder {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/local/worker.py");
