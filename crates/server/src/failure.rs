@@ -86,29 +86,37 @@ fn cause(shown: &Shown, claim: &Claim, depth: u32) -> Option<Cause> {
     }
 }
 
-/// The first of the jobs it was to run after that did not succeed, and why.
+/// The first of the jobs it was to run after that did not succeed, and why. Anyone may run after a job of anybody's, so of
+/// one that belongs to another user this says no more than everyone sees of it.
 fn of_dependency(shown: &Shown, claim: &Claim, depth: u32) -> String {
     let known = || {
         let acceptance = shown.ledger.acceptance(claim.id)?;
         acceptance.request.depends_on.iter().find_map(|id| {
             let mut claims = shown.ledger.claims(*id)?.map(|claim| shown.state.books().claim(ClaimId(claim)));
-            claims.find_map(|claim| failed_dependency(shown, claim, depth))
+            claims.find_map(|dependency| failed_dependency(shown, claim, dependency, depth))
         })
     };
     // It may be forgotten by now.
     known().unwrap_or_else(|| "a job it was to run after did not finish".into())
 }
 
-fn failed_dependency(shown: &Shown, claim: &Claim, depth: u32) -> Option<String> {
-    let Phase::Ended { outcome, .. } = &claim.phase else { return None };
-    let id = shown.ledger.id(claim.id);
+fn failed_dependency(shown: &Shown, claim: &Claim, dependency: &Claim, depth: u32) -> Option<String> {
+    let Phase::Ended { outcome, .. } = &dependency.phase else { return None };
+    let id = shown.ledger.id(dependency.id);
     match outcome {
         Outcome::Finished => None,
         Outcome::Cancelled => Some(format!("dependency {id} was cancelled")),
         Outcome::TimedOut => Some(format!("dependency {id} reached its time limit")),
-        _ if depth >= LONGEST_CHAIN => Some(format!("dependency {id} failed")),
-        _ => cause(shown, claim, depth + 1).map(|cause| format!("dependency {id} failed: {}", cause.text)),
+        _ if depth >= LONGEST_CHAIN || !have_one_owner(shown, claim, dependency) => {
+            Some(format!("dependency {id} failed"))
+        }
+        _ => cause(shown, dependency, depth + 1).map(|cause| format!("dependency {id} failed: {}", cause.text)),
     }
+}
+
+fn have_one_owner(shown: &Shown, one: &Claim, other: &Claim) -> bool {
+    let owner = |claim: &Claim| shown.ledger.acceptance(claim.id).map(|acceptance| acceptance.owner.uid);
+    owner(one) == owner(other)
 }
 
 fn is_gang(ending: &Ending) -> bool {

@@ -556,6 +556,14 @@ fn no_secret_of_one_user_reaches_another() {
     assert!(own.contains("the-env-secret") && own.contains("the-command-secret"), "{own}");
 
     let ann = shared.token_of(ANN);
+    let workdir = shared.folder.path().join("the-workdir-secret");
+    fs::create_dir(&workdir).unwrap();
+    let labels = json!({ "the-label-secret": "the-value-secret" });
+    let placed = shared.submit(&ann, &json!({ "command": ["pwd"], "workdir": workdir, "labels": labels }));
+    shared.service.until(&placed, "succeeded");
+    let own = text(&shared.moira_as(ANN, &["show", "-o", "json", &placed]));
+    assert!(["the-workdir-", "the-label-", "the-value-"].iter().all(|secret| own.contains(secret)), "{own}");
+    let after = Followers::of(&shared, &ann);
     let seat = shared.submit(
         &ann,
         &json!({ "command": ["cat"], "workdir": "/", "pty": { "rows": 24, "columns": 80 }, "notify": [
@@ -579,8 +587,11 @@ fn no_secret_of_one_user_reaches_another() {
     let shown = own(&["show", "-o", "json"]);
     assert!(shown.contains("the-hook-secret") && shown.contains("the-notify-secret"), "{shown}");
 
-    let (id, gone, seat) = (job.as_str(), broken.as_str(), seat.as_str());
-    let commands: [&[&str]; 18] = [
+    let (id, gone, seat, placed) = (job.as_str(), broken.as_str(), seat.as_str(), placed.as_str());
+    let commands: [&[&str]; 21] = [
+        &["show", "-o", "json", placed],
+        &["explain", "-o", "json", placed],
+        &["logs", placed],
         &["show", "-o", "json", seat],
         &["explain", "-o", "json", seat],
         &["logs", seat],
@@ -619,10 +630,12 @@ fn no_secret_of_one_user_reaches_another() {
         seen.push((path.clone(), raw(shared.port, &secret, &path)));
     }
     seen.push(("events".into(), raw(shared.port, &secret, "/v1/events?after=0")));
+    seen.extend(after.seen(&shared));
     for (what, text) in &seen {
         let of_jobs = ["the-log-", "the-env-", "the-command-", "the-failure-", "metric-secret", "MOIRA_"];
+        let of_jobs = of_jobs.into_iter().chain(["the-workdir-", "the-label-", "the-value-"]);
         let of_seats = ["the-hook-", "the-notify-", "the-told-", "the-typed-", "the-shell-"];
-        for secret in of_jobs.into_iter().chain(of_seats) {
+        for secret in of_jobs.chain(of_seats) {
             assert!(!text.contains(secret), "{what} tells {secret}: {text}");
         }
     }
@@ -636,6 +649,57 @@ fn no_secret_of_one_user_reaches_another() {
     // Where a job runs is told to those who see all of it.
     let jobs_seen = |uid| shared.json_as(uid, &["node", "ls", "-o", "json"])["nodes"][0]["jobs"].clone();
     assert_eq!([jobs_seen(BOB), jobs_seen(ANN), jobs_seen(0)], [json!([]), json!([id, seat]), json!([id, seat])]);
+}
+
+/// Jobs of Bob's that were to run after one of Ann's, which has failed in words that tell of it.
+struct Followers {
+    failed: String,
+    first: String,
+    second: String,
+    /// What Bob is told.
+    told: PathBuf,
+}
+
+impl Followers {
+    fn of(shared: &Shared, ann: &str) -> Followers {
+        let folder = shared.folder.path().join("bobs");
+        fs::create_dir(&folder).unwrap();
+        std::os::unix::fs::chown(&folder, Some(BOB), Some(BOB)).unwrap();
+        let told = folder.join("told");
+        let notify = format!("cat > {0}.part; mv {0}.part {0}", told.display());
+        let bob = |words: &[&str]| {
+            let job = shared.json_as(BOB, &[&["submit", "-o", "json"], words, &["--", "true"]].concat());
+            job["id"].as_str().unwrap().to_string()
+        };
+        // Everyone sees what a job is called, which is its program if nobody says otherwise.
+        let failing =
+            json!({ "command": ["/no/such/the-failure-secret"], "name": "failing", "workdir": "/", "hold": true });
+        let failing = shared.submit(ann, &failing);
+        let own = shared.submit(ann, &json!({ "command": ["true"], "workdir": "/", "depends_on": [failing] }));
+        let first = bob(&["--after", &failing, "--notify", &notify, "--notify-on", "failure"]);
+        let second = bob(&["--after", &first]);
+        shared.service.json(&["release", "-o", "json", &failing]);
+        for id in [&failing, &own, &first, &second] {
+            shared.service.until(id, "failed");
+        }
+        eventually("Bob is told", || told.exists());
+        let known = text(&shared.moira_as(ANN, &["explain", &own]));
+        assert!(known.contains("the-failure-secret"), "she is told why her own job failed: {known}");
+        Followers { failed: failing, first, second, told }
+    }
+
+    fn seen(&self, shared: &Shared) -> Vec<(String, String)> {
+        let Followers { failed, first, second, told } = self;
+        let commands = [&["show"][..], &["show", "-o", "json"], &["explain"], &["explain", "-o", "json"], &["wait"]];
+        let ids = [first.as_str(), second.as_str()];
+        let asked = ids.into_iter().flat_map(|id| commands.map(move |words| [words, &[id]].concat()));
+        let mut seen: Vec<(String, String)> =
+            asked.map(|words| (words.join(" "), text(&shared.moira_as(BOB, &words)))).collect();
+        let cause = format!("dependency {failed} failed");
+        assert!(seen.iter().all(|(_, text)| text.contains(&cause)), "it is said which job failed: {seen:#?}");
+        seen.push(("a notification".into(), fs::read_to_string(told).unwrap()));
+        seen
+    }
 }
 
 #[test]
