@@ -640,7 +640,10 @@ impl Batch<'_> {
         if !self.core.ledger.token(id).is_some_and(is_known) {
             return Err(Problem::not_found(format!("{} has no token {id}", caller.name)));
         }
-        self.core.put_on_record(now, Fact::TokenRevoked { by: caller.clone(), id, unix_ms }, self.step);
+        // One that is revoked already stays so, and nothing more is to be recorded of it.
+        if self.core.ledger.token(id).is_some_and(|token| token.revoked_unix_ms.is_none()) {
+            self.core.put_on_record(now, Fact::TokenRevoked { by: caller.clone(), id, unix_ms }, self.step);
+        }
         let token = self.core.ledger.token(id).cloned().expect("a token that was revoked is still known");
         Ok(Awaited::Known(Ok(Done::Token(Arc::new(token)))))
     }

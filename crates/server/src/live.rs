@@ -402,17 +402,33 @@ impl Live {
         Ok(())
     }
 
-    /// On a full disk only what ends or orders jobs is taken on: the rest would use up the room set aside for it.
+    /// On a full disk only what ends, holds or moves jobs and what ends tokens is taken on: the rest would use up the room set
+    /// aside for it.
     fn refuse_what_takes_room(&self, calls: Vec<Call>) -> Vec<Call> {
         let shortage = self.replica.read().degraded.clone();
         let Some(shortage) = shortage.filter(|_| self.store.is_short()) else { return calls };
-        let is_known = |caller: &Caller, key: &Option<String>| {
-            key.as_ref().is_some_and(|key| self.core.ledger.keyed(caller.uid, key).is_some())
+        let ledger = &self.core.ledger;
+        let is_known = |caller: &Caller, key: &str| {
+            ledger.keyed(caller.uid, key).is_some() || ledger.spent_key(caller.uid, key).is_some()
         };
         let takes_room = |(caller, ask, _): &Call| match ask {
-            Ask::Submit(submission) => !is_known(caller, &submission.key),
-            Ask::Report(..) | Ask::ChangeQueues(_) | Ask::OpenShell(_) => true,
-            _ => false,
+            // What is known is only answered.
+            Ask::Submit(submission) => !submission.key.as_ref().is_some_and(|key| is_known(caller, key)),
+            // These may be asked for again and again, and all of them can wait.
+            Ask::Report(..)
+            | Ask::Reprioritise(..)
+            | Ask::UsePolicy(_)
+            | Ask::ChangeQueues(_)
+            | Ask::OpenShell(_)
+            | Ask::MakeToken(_) => true,
+            Ask::Cancel(_)
+            | Ask::Kill(_)
+            | Ask::Hold(_)
+            | Ask::Release(_)
+            | Ask::Cordon(_)
+            | Ask::Drain(_)
+            | Ask::Uncordon(_)
+            | Ask::RevokeToken { .. } => false,
         };
         let (refused, taken): (Vec<_>, Vec<_>) = calls.into_iter().partition(takes_room);
         refuse(refused, "disk-full", &shortage);

@@ -105,10 +105,25 @@ fn on_a_full_disk_jobs_are_held_and_nodes_drained_and_what_jobs_report_is_record
     let reporting = service.submit(&["--", "sh", "-c", script, &first, &last]);
     service.until_it(&reporting, "heard", |job| job["progress"]["steps"] == 1);
     let waiting = service.submit(&["--gpus", "4", "--", "true"]);
+    let job = json!({ "command": ["cat"], "stdin": true, "hold": true }).to_string();
+    let reading = http::post(&service.socket(), "/v1/jobs", &[], &job).unwrap().body;
+    let reading = reading["id"].as_str().unwrap().to_string();
     let ballast = disk.fill();
     eventually("new jobs are refused", || submit_held(&service).status == 503);
     assert_eq!(degraded(), Some(1.0));
 
+    // What one user may do again and again, and what can wait, does not spend the room that is left.
+    let refused = |method: &str, path: &str, body: &str, kind: &str| {
+        let answer = http::ask(&service.socket(), method, path, &[("Content-Type", kind)], body).unwrap();
+        let is_full = answer.body["type"].as_str().is_some_and(|it| it.ends_with(":disk-full"));
+        assert!(answer.status == 503 && is_full, "{method} {path}: {} {}", answer.status, answer.body);
+    };
+    refused("PATCH", &format!("/v1/jobs/{waiting}"), "{\"priority\": 7}", "application/json");
+    refused("POST", "/v1/tokens", "{}", "application/json");
+    refused("PUT", "/v1/policy", "{\"policy\": \"fifo\"}", "application/json");
+    refused("POST", &format!("/v1/jobs/{reading}/input?offset=0"), "more", "application/octet-stream");
+    service.json(&["cancel", "-o", "json", &reading]);
+    service.until(&reading, "cancelled");
     service.json(&["hold", "-o", "json", &waiting]);
     service.until(&waiting, "held");
     fs::write(&go, "").unwrap();

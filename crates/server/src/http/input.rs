@@ -44,6 +44,9 @@ pub(crate) async fn input(
     // Who may not send it is told so before anything is read.
     taker(&door, &caller, id)?;
     let bytes = body_of(request).await?;
+    if !bytes.is_empty() {
+        door.check_room()?;
+    }
     let Taker { input, runs, .. } = taker(&door, &caller, id)?;
     if !runs && query.offset.saturating_add(bytes.len() as u64) > MOST_BEFORE_START {
         let detail = format!("job {id} has not started: at most {} KiB of its input are kept", MOST_BEFORE_START >> 10);

@@ -106,6 +106,14 @@ impl Door {
         Err(Problem::new(429, "too-fast", detail))
     }
 
+    /// Whether there is room for what can wait. On a full disk it would take the room with which the journal goes on.
+    fn check_room(&self) -> Result<(), Problem> {
+        match &self.service.replica.read().degraded {
+            Some(shortage) => Err(Problem::new(503, "disk-full", shortage)),
+            None => Ok(()),
+        }
+    }
+
     /// Whether a user may have so many bytes more kept of what was submitted.
     fn admits_bytes(&self, caller: &Caller, bytes: u64) -> bool {
         let rate = self.directory.access().ceiling_of(&caller.name, caller.role).submissions_size_per_second;

@@ -116,6 +116,9 @@ pub(crate) async fn input(
     check_kind(&request)?;
     find(&door, &caller, id, &name)?;
     let bytes = body_of(request).await?;
+    if !bytes.is_empty() {
+        door.check_room()?;
+    }
     let shell = find_open(&door, &caller, id, &name).await?;
     let taken = blocking(move || shell.input().take(query.offset, &bytes, false)).await?;
     Ok(Json(InputReply { length: taken.map_err(refusal)? }))

@@ -4,3 +4,4 @@ mod explain;
 mod harness;
 mod parity;
 mod resize;
+mod shortage;
