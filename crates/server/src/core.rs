@@ -1354,7 +1354,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_that_have_ended_are_forgotten_by_size_the_oldest_first() {
+    fn jobs_that_have_ended_are_forgotten_by_age_and_size_the_oldest_first() {
         let mut core = two_queues("fifo");
         for number in 0..3 {
             let large = |job: &mut JobRequest| {
@@ -1376,6 +1376,13 @@ mod tests {
             let claims = forgettable(Time::from_secs(30), core.engine.state(), &core.ledger, &limits, usize::MAX);
             claims.into_iter().map(|claim| claim.0).collect::<Vec<_>>()
         };
+        let old = |core: &Core, secs: u64| {
+            let limits = Retention { jobs_for: api::Duration::from_secs(secs), ..Retention::default() };
+            let claims = forgettable(Time::from_secs(30), core.engine.state(), &core.ledger, &limits, usize::MAX);
+            claims.into_iter().map(|claim| claim.0).collect::<Vec<_>>()
+        };
+        // They ended 20, 19, 18 and 17 seconds ago.
+        assert_eq!([21, 20, 18, 1].map(|secs| old(&core, secs)), [vec![], vec![0], vec![0, 1, 2], vec![0, 1, 2, 3]]);
         // What a job is described by and what is run for it: both have its environment.
         let sizes = [1 << 30, 620_000, 420_000, 220_000, 20_000, 0];
         let expected: [&[u32]; 6] = [&[], &[], &[0], &[0, 1], &[0, 1, 2], &[0, 1, 2, 3]];
@@ -1385,6 +1392,40 @@ mod tests {
         assert_eq!(read, core.ledger);
         let old = serde_json::from_str::<serde_json::Value>(&text).map(without_sizes).unwrap();
         assert_eq!(serde_json::from_value::<Ledger>(old).unwrap(), core.ledger, "an earlier version wrote no sizes");
+    }
+
+    #[test]
+    fn a_key_is_known_as_long_as_its_job_and_for_seven_days_at_least() {
+        let at = |hours: u64| Time::from_secs(hours * 3600);
+        let (nearly_seven_days, seven_days) = (7 * 24 - 2, 7 * 24);
+        let mut core = guarded("1x1", Vec::new(), "fifo");
+        let ada = Caller::new(1, "ada", Role::User);
+        let submit = |core: &mut Core, key: &str| {
+            let submission = examined(core, JobRequest { hold: true, ..JobRequest::new(["train"]) }, Some(key));
+            core.step(at(0), vec![(ada.clone(), Ask::Submit(Box::new(submission)))], Vec::new());
+        };
+        ["short", "long", "other"].into_iter().for_each(|key| submit(&mut core, key));
+        let forget = |core: &mut Core, hours: u64, number: u32| {
+            core.step(at(hours), vec![(ada.clone(), Ask::Cancel(JobId::job(number)))], Vec::new());
+            core.forget(at(hours), vec![ClaimId(number)], &mut Step::default());
+        };
+        let read_again = |core: &mut Core| {
+            let text = crate::image::Image::text_of(core.engine.state(), &core.ledger);
+            core.ledger = crate::image::Image::from_text(&text).unwrap().ledger;
+        };
+        forget(&mut core, 24, 0);
+        read_again(&mut core);
+        assert_eq!(core.ledger.spent_key(1, "short"), Some(ClaimId(0)));
+        forget(&mut core, nearly_seven_days, 2);
+        read_again(&mut core);
+        let spent = ["short", "other"].map(|key| core.ledger.spent_key(1, key));
+        assert_eq!(spent, [Some(ClaimId(0)), Some(ClaimId(2))], "they were submitted less than seven days ago");
+        core.forget(at(seven_days), vec![ClaimId(0)], &mut Step::default());
+        assert_eq!(["short", "other"].map(|key| core.ledger.spent_key(1, key)), [None, None]);
+        read_again(&mut core);
+        assert_eq!(core.ledger.keyed(1, "long").map(|it| it.first), Some(ClaimId(1)), "its job goes on");
+        forget(&mut core, 100 * 24, 1);
+        assert!(core.ledger.keyed(1, "long").is_none() && core.ledger.spent_key(1, "long").is_none());
     }
 
     fn without_sizes(mut value: serde_json::Value) -> serde_json::Value {
