@@ -28,7 +28,7 @@ pub(crate) const BOB: u32 = 65_534;
 /// A service that listens on a port too, in a folder that others can pass through, with a binary that others can run.
 pub(crate) struct Shared {
     pub(crate) service: Service,
-    port: u16,
+    pub(crate) port: u16,
     pub(crate) folder: TempDir,
 }
 

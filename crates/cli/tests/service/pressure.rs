@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -12,6 +13,7 @@ use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
 use serde_json::json;
 
 use crate::http;
+use crate::identity::{BOB, Shared, is_root};
 use crate::processes;
 use crate::service::{FOUR_DEVICES, PATIENCE, Service, binary, eventually, say};
 
@@ -29,6 +31,36 @@ fn five_hundred_slow_connections_change_nothing_for_others() {
     }
     service.until(&service.submit(&["--", "true"]), "succeeded");
     assert_eq!(slow.iter().filter(|stream| is_open(stream)).count(), 500, "none of them had to go for it");
+}
+
+#[test]
+fn slow_connections_over_the_port_without_a_token_change_nothing_for_those_with_one() {
+    let shared = Shared::start(&with_table(PATIENT));
+    let made = shared.service.json(&["token", "create", "-o", "json"]);
+    let token = made["secret"].as_str().unwrap();
+    let slow: Vec<TcpStream> = (0..300)
+        .map(|_| {
+            let mut stream = TcpStream::connect(("127.0.0.1", shared.port)).unwrap();
+            stream.write_all(b"GET /v1/jobs HTTP/1.1\r\nHost: localhost\r\nAuthor").unwrap();
+            stream.set_nonblocking(true).unwrap();
+            stream
+        })
+        .collect();
+    for _ in 0..20 {
+        assert_eq!(shared.ask(Some(token), "GET", "/v1/jobs", "").status, 200);
+    }
+    assert_eq!(shared.ask(None, "GET", "/healthz", "").status, 200);
+    let id = shared.service.submit(&["--", "true"]);
+    shared.service.until(&id, "succeeded");
+    match is_root() {
+        true => assert_eq!(shared.json_as(BOB, &["show", "-o", "json", &id])["state"], "succeeded"),
+        false => pass_over("becoming another user takes root"),
+    }
+    let is_open =
+        |mut stream: &TcpStream| stream.read(&mut [0; 1]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock);
+    let open = || slow.iter().filter(|stream| is_open(stream)).count();
+    eventually("those that are not known share a small pool", || open() <= 64);
+    assert!(open() > 0, "they gave way to each other, and were not all sent away");
 }
 
 #[test]
@@ -275,9 +307,13 @@ fn journal_hangs(pid: i32) -> Option<Child> {
 }
 
 fn service_with(table: &str) -> Service {
+    Service::start(&with_table(table))
+}
+
+fn with_table(table: &str) -> String {
     // Keys of the file's own stand before its tables.
     let (keys, devices) = FOUR_DEVICES.split_once("[[").unwrap();
-    Service::start(&format!("{keys}{table}[[{devices}"))
+    format!("{keys}{table}[[{devices}")
 }
 
 /// A connection on which so much was sent.
