@@ -232,6 +232,69 @@ fn an_answer_that_is_not_known_says_so_and_the_key_resolves_it() {
 }
 
 #[test]
+fn a_journal_that_cannot_be_written_for_long_is_seen_and_what_ends_meanwhile_is_recorded_later() {
+    if !is_there("strace") {
+        return pass_over("strace is not installed");
+    }
+    let notes = tempfile::tempdir().unwrap();
+    let (go, gone) = (notes.path().join("go"), notes.path().join("gone"));
+    let mut service = Service::start(FOUR_DEVICES);
+    let script = "until [ -e $0 ]; do sleep 0.1; done; touch $1; exit 7";
+    let [first, last] = [&go, &gone].map(|path| path.display().to_string());
+    let ending = service.submit(&["--", "sh", "-c", script, &first, &last]);
+    let staying = service.submit(&["--", "sleep", "600"]);
+    service.until(&ending, "running");
+    service.until(&staying, "running");
+    let unwritable = || {
+        let all = metrics(&service);
+        let line = all.lines().find(|line| line.starts_with("moira_degraded{what=\"journal\"}")).map(str::to_string);
+        line.and_then(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok())
+    };
+    assert_eq!(unwritable(), Some(0.0));
+    // From now on every write to the journal fails, whatever is tried.
+    let calls = "pwrite64,fsync,fdatasync,ftruncate";
+    let (trace_of, inject) = (format!("trace={calls}"), format!("inject={calls}:error=EROFS"));
+    let files = ["journal.db", "journal.db-wal"].map(|name| service.data_dir().join(name).display().to_string());
+    let options = ["-P", &files[0], "-P", &files[1], "-e", &trace_of, "-e", &inject];
+    let Some(mut strace) = trace(service.pid(), &options) else {
+        return pass_over("strace may not attach to a process");
+    };
+    fs::write(&go, "").unwrap();
+    eventually("the job has ended", || gone.exists());
+    eventually("it is seen that nothing can be recorded", || service.get("/readyz").body["status"] == "read_only");
+    let health = service.get("/readyz");
+    assert_eq!(health.status, 503, "{}", health.body);
+    assert!(health.body["message"].as_str().is_some_and(|message| message.contains("journal")), "{}", health.body);
+    assert_eq!(unwritable(), Some(1.0));
+    let said = String::from_utf8_lossy(&service.moira(&["ls"]).stderr).into_owned();
+    assert!(said.starts_with("read_only: "), "{said}");
+    let refusal = submit_held(&service);
+    let kind = refusal.body["type"].as_str().unwrap_or_default().to_string();
+    assert!(
+        refusal.status == 503 && [":not-durable", ":unknown-outcome"].iter().any(|it| kind.ends_with(it)),
+        "{kind}"
+    );
+    let shown = service.show(&ending);
+    assert_ne!(shown["state"], "failed", "what is shown is on record: {shown}");
+    assert_eq!(service.get("/readyz").status, 503, "it lasts");
+
+    processes::kill(strace.id() as i32, Signal::INT);
+    strace.wait().unwrap();
+    assert_eq!(service.until(&ending, "failed")["exit_code"], 7);
+    eventually("all is well again", || service.get("/readyz").body["status"] == "ok");
+    assert_eq!(unwritable(), Some(0.0));
+    assert!(service.moira(&["ls"]).stderr.is_empty());
+    let staying_on = service.show(&staying);
+    assert_eq!((&staying_on["state"], &staying_on["attempts"]), (&json!("running"), &json!(1)), "{staying_on}");
+    let job = service.submit(&["--", "true"]);
+    service.until(&job, "succeeded");
+    service.kill();
+    service.rise();
+    assert_eq!(service.show(&ending)["exit_code"], 7);
+    assert_eq!(service.show(&staying)["attempts"], 1);
+}
+
+#[test]
 fn who_submits_a_job_is_not_told_of_a_failing_disk_if_asking_again_helps() {
     if !is_there("strace") {
         return pass_over("strace is not installed");
