@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import signal
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Optional
 
 import pytest
 from clock import Clock
@@ -76,10 +78,10 @@ def test_an_evaluation_is_no_step_time(monkeypatch: pytest.MonkeyPatch, tmp_path
     from moira.integrations.transformers import MoiraCallback
 
     clock = Clock(monkeypatch)
-    callback = MoiraCallback(job=clock.job)
+    callback = MoiraCallback(clock.job, save_every=None)
     arguments: Any = SimpleNamespace(train_batch_size=4, gradient_accumulation_steps=1, output_dir=str(tmp_path))
     state: Any = SimpleNamespace(global_step=0, max_steps=20, epoch=0.0)
-    control: Any = SimpleNamespace()
+    control: Any = SimpleNamespace(should_save=False)
     callback.on_init_end(arguments, state, control)
     callback.on_train_begin(arguments, state, control)
     for _ in range(20):
@@ -93,6 +95,152 @@ def test_an_evaluation_is_no_step_time(monkeypatch: pytest.MonkeyPatch, tmp_path
             callback.on_evaluate(arguments, state, control)
     callback.on_train_end(arguments, state, control)
     assert set(clock.step_seconds()) == {1.0}
+
+
+def test_it_saves_by_itself_as_often_as_that_is_cheap(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert _saved_by_themselves(Clock(monkeypatch), tmp_path / "cheap", save_seconds=0.1) == [10, 15, 25, 35, 45, 55]
+    assert _saved_by_themselves(Clock(monkeypatch), tmp_path / "only_model", save_only_model=True) == []
+    # The arguments ask for one every four steps, which is often enough.
+    assert _saved_by_themselves(Clock(monkeypatch), tmp_path / "often", save_seconds=0.1, save_steps=4) == []
+
+
+def test_a_save_that_an_evaluation_prevented_is_made_up_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    # As with `save_strategy="best"`, where the trainer saves after an evaluation only if it was a good one.
+    saved = _saved_by_themselves(Clock(monkeypatch), tmp_path, prevented=[10, 11, 25])
+    assert saved == [12, 17, 22, 27, 32, 37, 42, 47, 52, 57]
+
+
+def _saved_by_themselves(
+    clock: Clock,
+    root: Path,
+    *,
+    save_seconds: float = 0.01,
+    save_only_model: bool = False,
+    save_steps: int = 0,
+    prevented: Sequence[int] = (),
+) -> list[int]:
+    """At which of sixty steps of a second the callback alone asks for a checkpoint."""
+    from moira.integrations.transformers import MoiraCallback
+
+    asked_for = {"save_total_limit": 3, "push_to_hub": True}
+    callback = MoiraCallback(clock.job)
+    arguments: Any = SimpleNamespace(
+        train_batch_size=4,
+        gradient_accumulation_steps=1,
+        output_dir=str(root),
+        save_only_model=save_only_model,
+        **asked_for,
+    )
+    state: Any = SimpleNamespace(global_step=0, max_steps=1000, epoch=0.0, best_model_checkpoint=None)
+    callback.on_init_end(arguments, state, SimpleNamespace())
+    callback.on_train_begin(arguments, state, SimpleNamespace())
+    steps = []
+    for _ in range(60):
+        callback.on_step_begin(arguments, state, SimpleNamespace())
+        assert {name: getattr(arguments, name) for name in asked_for} == asked_for
+        clock.now += 1.0
+        state.global_step += 1
+        is_scheduled = save_steps > 0 and state.global_step % save_steps == 0
+        control: Any = SimpleNamespace(should_save=is_scheduled)
+        callback.on_step_end(arguments, state, control)
+        if control.should_save and state.global_step not in prevented:
+            if not is_scheduled:
+                steps.append(state.global_step)
+                assert (arguments.save_total_limit, arguments.push_to_hub) == (None, False)
+            clock.now += save_seconds
+            root.mkdir(exist_ok=True)
+            _checkpoint(root, state.global_step)
+            callback.on_save(arguments, state, control)
+    callback.on_train_end(arguments, state, SimpleNamespace())
+    return steps
+
+
+def test_checkpoints_that_were_not_asked_for_leave_those_alone_that_were(tmp_path: Path) -> None:
+    from moira.integrations.transformers import resume_from
+
+    _train(tmp_path, steps=10, save_every=1e-9, save_steps=4, save_total_limit=2)
+    # The trainer saves at its end too, so 4 is one too many for it; ours are the newest of all other steps.
+    kept = ["checkpoint-10", "checkpoint-8", "moira-checkpoint-7", "moira-checkpoint-9"]
+    assert sorted(each.name for each in tmp_path.iterdir()) == kept
+    assert resume_from(tmp_path) == str(tmp_path / "checkpoint-10")
+    (tmp_path / "checkpoint-10" / "model.safetensors").unlink()
+    assert resume_from(tmp_path) == str(tmp_path / "moira-checkpoint-9")
+
+
+def test_training_goes_on_from_a_checkpoint_that_was_not_asked_for(tmp_path: Path) -> None:
+    from moira.integrations.transformers import resume_from
+
+    begun = _train(tmp_path, steps=20, until=7, save_every=1e-9, save_strategy="no")
+    assert begun == list(range(1, 8))
+    # It was killed before the newest had its name.
+    assert resume_from(tmp_path) == str(tmp_path / "checkpoint-7")
+    assert _train(tmp_path, steps=20, until=8, save_every=None, save_strategy="no") == [8]
+    assert resume_from(tmp_path) == str(tmp_path / "moira-checkpoint-7")
+    assert _train(tmp_path, steps=10, save_every=1e-9, save_strategy="no") == [8, 9, 10]
+    names = sorted(each.name for each in tmp_path.iterdir())
+    assert names == ["moira-checkpoint-8", "moira-checkpoint-9"]
+
+
+def test_the_best_checkpoint_stays_though_it_was_not_asked_for_then(tmp_path: Path) -> None:
+    _train(
+        tmp_path, steps=9, save_every=1e-9, save_strategy="best", metric_for_best_model="loss", eval_strategy="steps",
+        eval_steps=3, save_total_limit=1, learning_rate=0.0, load_best_model_at_end=True,
+    )  # fmt: skip
+    # It learns nothing, so the first evaluation is the best; an evaluation without a better one prevents a save.
+    kept = ["checkpoint-3", "moira-checkpoint-7", "moira-checkpoint-8"]
+    assert sorted(each.name for each in tmp_path.iterdir()) == kept
+
+
+def _train(root: Path, *, steps: int, save_every: Any, until: Optional[int] = None, **arguments: Any) -> list[int]:
+    """A real trainer in this process, which goes on from what is in the folder. Which steps it made."""
+    import torch
+    from transformers import Trainer, TrainerCallback, TrainingArguments
+
+    from moira.integrations.transformers import MoiraCallback, resume_from
+    from moira.job import Job
+
+    class Line(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(1)
+            self.weight = torch.nn.Linear(4, 1)
+
+        def forward(self, inputs: Any, labels: Any) -> dict[str, Any]:
+            predicted = self.weight(inputs).squeeze(-1)
+            return {"loss": ((predicted - labels) ** 2).mean(), "logits": predicted}
+
+    made: list[int] = []
+
+    class Told(TrainerCallback):
+        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            made.append(state.global_step)
+
+        def on_substep_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None: ...
+
+        def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            if state.global_step == until:
+                raise KeyboardInterrupt
+
+        def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            # It comes after ours, and finds what was saved where the trainer says.
+            assert (root / f"checkpoint-{state.global_step}" / "trainer_state.json").exists()
+
+    data = [{"inputs": torch.ones(4) * number, "labels": torch.tensor(float(number))} for number in range(64)]
+    said = TrainingArguments(
+        output_dir=str(root), max_steps=steps, per_device_train_batch_size=4, report_to=[], use_cpu=True,
+        disable_tqdm=True, **arguments,
+    )  # fmt: skip
+    ours = MoiraCallback(Job({"MOIRA_JOB_ID": "7"}), save_every=save_every)
+    trainer = Trainer(Line(), said, train_dataset=data, eval_dataset=data[:8], callbacks=[ours, Told()])
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGUSR1, signal.SIGTERM)}
+    try:
+        trainer.train(resume_from_checkpoint=resume_from(said))
+    except KeyboardInterrupt:
+        pass
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    return made
 
 
 def test_a_checkpoint_that_was_not_finished_is_passed_over(tmp_path: Path) -> None:

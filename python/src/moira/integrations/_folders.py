@@ -15,7 +15,7 @@ from typing import Any, Callable, Mapping, Optional, Union
 
 from moira.checkpoint import to_disk
 
-__all__ = ["newest", "prune", "read_seal", "seal"]
+__all__ = ["extra", "newest", "prune", "read_seal", "rename", "seal"]
 
 log = logging.getLogger(__name__)
 
@@ -74,6 +74,25 @@ def prune(root: Path, prefix: str, keep: int) -> None:
     for _, folder in _numbered(root, prefix):
         if folder not in whole:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def extra(root: Path, prefix: str) -> list[Path]:
+    """The whole ones whose seal says that they were written between those that the user asked the framework for."""
+    found = []
+    for _, folder in _numbered(root, prefix):
+        said = read_seal(folder) if (folder / _SEAL).exists() else None
+        if said is not None and said.get("extra"):
+            found.append(folder)
+    return found
+
+
+def rename(folder: Path, name: str) -> None:
+    """Calls a folder something else, for good. One of that name gives way: it was written after as many steps."""
+    target = folder.parent / name
+    if target.exists():
+        shutil.rmtree(target)
+    folder.rename(target)
+    to_disk(folder.parent)
 
 
 def _numbered(root: Path, prefix: str) -> list[tuple[int, Path]]:

@@ -124,13 +124,18 @@ class Session:
         """So long, up to now, the loop did something else than training, perhaps in the middle of a step."""
         self._clock.leave_out(seconds)
 
-    def saved(self, folder: Path, seconds: float) -> None:
-        """A checkpoint is written on this worker. Once it is on all of them, the first one seals it."""
+    def saved(self, folder: Path, seconds: float, *, is_extra: bool = False) -> None:
+        """A checkpoint is written on this worker. Once it is on all of them, the first one seals it.
+
+        ``is_extra`` is said of it there: it was written between those that the user asked the framework for.
+        """
         began = time.monotonic()
         if _together():
             torch.distributed.barrier()
         if self._job.rank == 0:
-            folders.seal(folder, {"steps": self.steps, "examples": self._examples, "designed": self._designed})
+            extra = {"extra": True} if is_extra else {}
+            said = {"steps": self.steps, "examples": self._examples, "designed": self._designed, **extra}
+            folders.seal(folder, said)
             figures = {"steps": self.designed_steps, "seconds": seconds}
             self._job.report(steps=self.designed_steps, checkpoint=figures)
         if _together():

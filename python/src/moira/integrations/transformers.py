@@ -14,35 +14,59 @@ workers only if training may have another batch, or divide the batch by ``WORLD_
 from __future__ import annotations
 
 import json
+import logging
 import time
 from pathlib import Path
-from typing import Any, Optional, Union
+from typing import Any, Mapping, Optional, Union
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from moira.integrations import _folders as folders
 from moira.integrations._session import Session, Wish
 from moira.interruption import Interruption, after_restart
+from moira.interval import AUTO, Every, checked
 from moira.job import Job
 
 __all__ = ["MoiraCallback", "output_dir", "resume_from"]
 
+log = logging.getLogger(__name__)
+
 _PREFIX = "checkpoint-"
+#: Of those that only the callback asked for. The trainer does not know this name, so its rotation leaves them alone.
+_EXTRA = "moira-checkpoint-"
+#: The newest, and one more should its disk have lied.
+_KEEP = 2
+#: While the trainer writes one of them: no checkpoint of its own makes room for it, and it is not sent anywhere.
+_FOR_EXTRA = {"save_total_limit": None, "push_to_hub": False}
 
 
 class MoiraCallback(TrainerCallback):
-    """Reports steps, times, epoch and loss; saves on notice; on a stop, saves after the present step and leaves.
+    """Reports steps, times, epoch and loss; saves from time to time and on notice; on a stop, saves after the present
+    step and leaves.
+
+    Besides the checkpoints that the arguments ask for there is one every ``save_every`` seconds: ``auto`` is as often
+    as saving is cheap (about 1 % of the time), ``None`` is never. The newest two of these are kept, under a name of
+    their own (``moira-checkpoint-N``), which ``resume_from`` finds; the trainer's own checkpoints and
+    ``save_total_limit`` are not affected. With ``save_only_model`` there are none, since training could not go on from
+    them. A callback that asks for checkpoints itself should come before this one.
 
     All workers stop after the same step. A stop that comes during an evaluation is answered after it, so give the job a
     grace that is long enough (``checkpoint={"grace": "5m"}`` when it is submitted).
     """
 
-    def __init__(self, job: Optional[Job] = None) -> None:
+    def __init__(self, job: Optional[Job] = None, *, save_every: Every = AUTO) -> None:
         self._job = job or Job.from_environment()
+        self._save_every = checked(save_every, "save_every")
         self._session: Optional[Session] = None
         self._interruption: Optional[Interruption] = None
         self._is_stopping = False
         self._idle_since = 0.0
+        #: A save was asked for and has not happened: an evaluation after the same step may decide otherwise.
+        self._is_owed = False
+        #: What the arguments say of checkpoints, while an extra one is asked for.
+        self._said: Optional[dict[str, Any]] = None
+        #: There may be extra checkpoints that still have the trainer's name.
+        self._is_untidy = False
 
     def on_init_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if self._job is not None:
@@ -52,20 +76,23 @@ class MoiraCallback(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         if self._job is not None:
-            self._is_stopping = False
+            # The run before may have been killed between a save and the renaming. Not yet: this run may be loading it.
+            self._is_stopping, self._is_owed, self._is_untidy = False, False, True
             self._session = Session(
                 self._job,
                 steps=state.global_step,
                 local_batch=args.train_batch_size,
                 accumulation=args.gradient_accumulation_steps - 1,
-                resumed=_folder(args, state) if state.global_step else None,
+                resumed=_resumed(args, state) if state.global_step else None,
                 interruption=self._interruption,
+                save_every=self._interval(args),
             )
             self._interruption = None
 
     def on_step_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
+        self._put_back(args)
         if self._session is not None:
             self._session.step_began()
 
@@ -79,15 +106,25 @@ class MoiraCallback(TrainerCallback):
         if self._session is None:
             return
         wish = self._session.step_ended(epoch=state.epoch)
+        # All workers have just met, so none of them is busy with the latest checkpoint any more.
+        self._tidy(args)
         self._idle_since = time.monotonic()
         has_finished = state.global_step >= state.max_steps
-        if wish is Wish.GO_ON or has_finished:
+        if has_finished or (wish is Wish.GO_ON and not self._is_owed):
             return
-        control.should_save = True
         if wish is Wish.STOP:
             self._is_stopping = True
             control.should_training_stop = True
             control.should_evaluate = False
+        elif not control.should_save:
+            self._said = {name: getattr(args, name) for name in _FOR_EXTRA}
+            _set(args, _FOR_EXTRA)
+        control.should_save = self._is_owed = True
+
+    def on_epoch_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self._put_back(args)
 
     def on_log(
         self,
@@ -107,18 +144,52 @@ class MoiraCallback(TrainerCallback):
             self._idle_since = time.monotonic()
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        if self._session is not None:
-            # Nothing but saving has happened since: what else the trainer does between steps comes before it.
-            self._session.saved(_folder(args, state), time.monotonic() - self._idle_since)
+        if self._session is None:
+            return
+        folder = _folder(args, state)
+        # One that turns out to be the best is the trainer's own.
+        is_extra = self._put_back(args) and Path(state.best_model_checkpoint or "") != folder
+        # Nothing but saving has happened since: what else the trainer does between steps comes before it.
+        self._session.saved(folder, time.monotonic() - self._idle_since, is_extra=is_extra)
+        self._is_owed = False
+        # Not yet: callbacks that come after this one may look for it.
+        self._is_untidy = self._is_untidy or is_extra
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
+        self._put_back(args)
         if self._session is not None:
+            self._tidy(args)
             if self._is_stopping:
                 self._session.leave()
             self._session.end()
             self._session = None
+
+    def _interval(self, args: TrainingArguments) -> Every:
+        if not getattr(args, "save_only_model", False):
+            return self._save_every
+        if self._save_every is not None:
+            log.warning("save_only_model is set: training cannot go on from such checkpoints, so none are added")
+        return None
+
+    def _put_back(self, args: TrainingArguments) -> bool:
+        """The arguments are again what they were; whether they were not."""
+        said, self._said = self._said, None
+        _set(args, said or {})
+        return said is not None
+
+    def _tidy(self, args: TrainingArguments) -> None:
+        """Gives extra checkpoints their name, and removes all but the newest of them."""
+        if not self._is_untidy or self._session is None:
+            return
+        self._is_untidy = False
+        if self._job is not None and self._job.rank == 0:
+            root = Path(args.output_dir)
+            for folder in folders.extra(root, _PREFIX):
+                folders.rename(folder, _EXTRA + folder.name[len(_PREFIX) :])
+            folders.prune(root, _EXTRA, _KEEP)
+        self._session.paused()
 
 
 def output_dir(otherwise: Union[str, Path]) -> str:
@@ -135,8 +206,10 @@ def resume_from(where: Union[TrainingArguments, Job, str, Path, None] = None) ->
     over.
     """
     root = _root(where if where is not None else Job.from_environment())
-    found = folders.newest(root, _PREFIX, _is_whole) if root is not None else None
-    return str(found) if found is not None else None
+    if root is None:
+        return None
+    found = [folder for folder in (folders.newest(root, _EXTRA), folders.newest(root, _PREFIX, _is_whole)) if folder]
+    return str(max(found, key=_steps)) if found else None
 
 
 def _root(where: Union[TrainingArguments, Job, str, Path, None]) -> Optional[Path]:
@@ -154,6 +227,21 @@ def _is_whole(folder: Path, steps: int) -> bool:
         return bool(state["global_step"] == steps)
     except (OSError, ValueError, KeyError, TypeError):
         return False
+
+
+def _steps(folder: Path) -> int:
+    return int(folder.name.rpartition("-")[2])
+
+
+def _set(args: TrainingArguments, values: Mapping[str, Any]) -> None:
+    for name, value in values.items():
+        setattr(args, name, value)
+
+
+def _resumed(args: TrainingArguments, state: TrainerState) -> Path:
+    """The checkpoint that training goes on from, by the number of its steps."""
+    extra = Path(args.output_dir) / f"{_EXTRA}{state.global_step}"
+    return extra if folders.read_seal(extra) is not None else _folder(args, state)
 
 
 def _folder(args: TrainingArguments, state: TrainerState) -> Path:
