@@ -9,6 +9,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use crate::processes;
+use crate::resize::TWO_DEVICES;
 use crate::service::{FOUR_DEVICES, Service, binary};
 
 /// Lines of 64 bytes with their numbers, so many to a part: 3 MiB.
@@ -173,6 +174,51 @@ fn an_array_is_followed_across_restarts_of_the_service_and_no_line_is_shown_twic
     assert_eq!((next(), next_of_logs()), (two("end"), two("end")));
     assert_eq!((next(), next_of_logs()), (vec![], vec![]));
     assert!(run.wait().unwrap().success() && follow.wait().unwrap().success());
+}
+
+#[test]
+fn workers_of_a_gang_are_followed_from_its_launch_on() {
+    let service = Service::start(FOUR_DEVICES);
+    let other = service.submit(&["--", "echo", "other"]);
+    let gang = service.submit(&["--hold", "--workers", "2", "--", "sh", "-c", "echo from $RANK; sleep 600"]);
+    let mut follow = moira(&service, &["logs", "--follow", "--all-workers", &gang, &other]);
+    let mut shown = BufReader::new(follow.stdout.take().unwrap()).lines().map(Result::unwrap);
+    assert_eq!(shown.next(), Some(format!("{other}: [0] other")), "they are followed");
+    service.moira(&["release", &gang]);
+    let mut lines: Vec<String> = shown.by_ref().take(2).collect();
+    lines.sort();
+    assert_eq!(lines, [format!("{gang}: [0] from 0"), format!("{gang}: [1] from 1")]);
+    service.json(&["cancel", "-o", "json", &gang]);
+    assert_eq!(shown.next(), None);
+    assert!(follow.wait().unwrap().success());
+}
+
+#[test]
+fn a_worker_that_joins_a_job_is_followed_too() {
+    let service = Service::start(TWO_DEVICES);
+    let (shared, go) = (tempfile::tempdir().unwrap(), service.data_dir().join("go"));
+    let other = service.submit(&["--", "echo", "other"]);
+    service.until(&other, "succeeded");
+    let until_go = format!("until [ -e {} ]; do sleep 0.05; done", go.display());
+    let in_the_way = service.submit(&["--", "sh", "-c", &until_go]);
+    service.until(&in_the_way, "running");
+    let worker = Path::new(env!("CARGO_MANIFEST_DIR")).join("../executors/tests/local/worker.py");
+    let shared_is = format!("SHARED={}", shared.path().display());
+    let elastic = ["--workers", "1..2", "--batch", "64..128", "--env", &shared_is, "--env", "REPORT=1"];
+    let id = service.submit(&[&elastic[..], &["--", "python3", worker.to_str().unwrap()]].concat());
+    service.until(&id, "running");
+    let mut follow = moira(&service, &["logs", "--follow", "--all-workers", &id, &other]);
+    let mut shown = BufReader::new(follow.stdout.take().unwrap()).lines().map(Result::unwrap);
+    assert_eq!(shown.next(), Some(format!("{other}: [0] other")), "they are followed");
+    fs::write(go, "").unwrap();
+    let joined = shown.by_ref().find(|line| line.starts_with(&format!("{id}: [1] member 1 is 1 of 2")));
+    assert!(joined.is_some());
+    fs::write(shared.path().join("end"), "").unwrap();
+    let mut rest: Vec<String> = shown.collect();
+    rest.retain(|line| line.ends_with("ends well"));
+    rest.sort();
+    assert_eq!(rest, [format!("{id}: [0] member 0 ends well"), format!("{id}: [1] member 1 ends well")]);
+    assert!(follow.wait().unwrap().success());
 }
 
 fn two(word: &str) -> Vec<String> {

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::service::{Service, eventually};
 
-const TWO_DEVICES: &str = "policy = \"sia:others=tiresias,round=1s\"\ngrace = \"2s\"\n\
+pub(crate) const TWO_DEVICES: &str = "policy = \"sia:others=tiresias,round=1s\"\ngrace = \"2s\"\n\
                            [[accelerators]]\nkind = \"t4\"\ncount = 2\n";
 
 #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use api::{Client, Error, JobId, JobView, LogQuery};
+use api::{Client, Error, Events, JobId, JobView, LogQuery};
 use clap::Args;
 use tokio::task::JoinSet;
 
@@ -58,6 +58,9 @@ const ABSENCE: Duration = Duration::from_secs(60);
 /// Between two tries to reach the service.
 const BREATH: Duration = Duration::from_millis(500);
 
+/// How often a job is looked at while nothing is heard of it, in case something was missed.
+const RARE_GLANCE: Duration = Duration::from_secs(60);
+
 const LOST: &str = "lost the service: its jobs run on, waiting for it to come back";
 
 impl Logs {
@@ -104,43 +107,36 @@ impl Logs {
 
     /// Several logs: as they come if they are followed, else one after the other.
     async fn show_all(&self, client: &Client, ids: &[JobId]) -> Result<Reader, Failure> {
-        let mut streams = Vec::new();
-        for &id in ids {
-            streams.extend(self.streams(client, id, ids.len() > 1).await?);
+        let prefix = |id: JobId| if ids.len() > 1 { format!("{id}: ") } else { String::new() };
+        if self.part.follow {
+            let mut shown = JoinSet::new();
+            for &id in ids {
+                let (own, part, prefix) = (Client::at(&client.address()).map_err(of_service)?, self.part, prefix(id));
+                if self.all_workers {
+                    shown.spawn(Workers::new(own, id, part, prefix).follow());
+                } else {
+                    shown.spawn(async move { part.show(&own, id, part.worker, LogOutput::with_prefix(prefix)).await });
+                }
+            }
+            return all_of(shown).await;
         }
-        let mut shown = JoinSet::new();
-        for Stream { id, worker, prefix } in streams {
-            let (part, output) = (self.part, LogOutput::with_prefix(prefix));
-            if !part.follow {
-                if part.show(client, id, worker, output).await? == Reader::Gone {
+        for &id in ids {
+            for Stream { id, worker, prefix } in self.streams(client, id, prefix(id)).await? {
+                if self.part.show(client, id, worker, LogOutput::with_prefix(prefix)).await? == Reader::Gone {
                     return Ok(Reader::Gone);
                 }
-                continue;
-            }
-            let own = Client::at(&client.address()).map_err(of_service)?;
-            shown.spawn(async move { part.show(&own, id, worker, output).await });
-        }
-        while let Some(ended) = shown.join_next().await {
-            let reader = ended.map_err(Failure::new)??;
-            if reader == Reader::Gone {
-                return Ok(reader);
             }
         }
         Ok(Reader::Listens)
     }
 
-    async fn streams(&self, client: &Client, id: JobId, several: bool) -> Result<Vec<Stream>, Failure> {
-        let job = if several { format!("{id}: ") } else { String::new() };
+    async fn streams(&self, client: &Client, id: JobId, prefix: String) -> Result<Vec<Stream>, Failure> {
         if !self.all_workers {
-            return Ok(vec![Stream { id, worker: self.part.worker, prefix: job }]);
+            return Ok(vec![Stream { id, worker: self.part.worker, prefix }]);
         }
-        let view = self.patiently(async || client.job(id).await).await.map_err(of_service)?;
-        let mut workers = view.processes.max(1);
-        // Those that joined later have numbers behind those of the launch.
-        while view.resizes > 0 && has_log(client, id, workers).await {
-            workers += 1;
-        }
-        Ok((0..workers).map(|worker| Stream { id, worker, prefix: format!("{job}[{worker}] ") }).collect())
+        let view = client.job(id).await.map_err(of_service)?;
+        let workers = with_later_ones(client, &view, id, view.processes.max(1)).await;
+        Ok((0..workers).map(|worker| Stream { id, worker, prefix: format!("{prefix}[{worker}] ") }).collect())
     }
 
     /// Whoever follows a log waits for a service that is just being restarted.
@@ -166,6 +162,14 @@ async fn tell_failed_tasks(client: &Client, ids: &[JobId]) {
             failure::tell_all(client, &job, None).await;
         }
     }
+}
+
+/// How many workers a run has had, at least: those that joined later have numbers behind those of the launch.
+async fn with_later_ones(client: &Client, job: &JobView, id: JobId, mut workers: u32) -> u32 {
+    while job.resizes > 0 && has_log(client, id, workers).await {
+        workers += 1;
+    }
+    workers
 }
 
 async fn has_log(client: &Client, id: JobId, worker: u32) -> bool {
@@ -195,6 +199,95 @@ impl Part {
         let is_read = following.output.finish()?;
         Ok(if is_read { reader } else { Reader::Gone })
     }
+}
+
+/// The logs of all workers of a job, each from when there is such a worker.
+struct Workers {
+    client: Client,
+    id: JobId,
+    part: Part,
+    prefix: String,
+    /// As it was when the job was looked at last.
+    attempt: u32,
+    processes: u32,
+    /// How many workers there have been in one run, those included that have left.
+    workers: u32,
+}
+
+impl Workers {
+    fn new(client: Client, id: JobId, part: Part, prefix: String) -> Workers {
+        Workers { client, id, part, prefix, attempt: 0, processes: 0, workers: 0 }
+    }
+
+    async fn follow(mut self) -> Result<Reader, Failure> {
+        let (mut shown, mut events, mut followed) = (JoinSet::new(), None, 0);
+        loop {
+            // Heard from before the job is looked at: what happens afterwards is not missed.
+            if events.is_none() {
+                events = self.client.events(None, Some(self.id)).await.ok();
+            }
+            let job = ended(&self.client, self.id, Some(Duration::ZERO), seen()).await.map_err(of_service)?;
+            self.count(&job).await;
+            for worker in followed..self.workers {
+                let (own, id, part) = (Client::at(&self.client.address()).map_err(of_service)?, self.id, self.part);
+                let output = LogOutput::with_prefix(format!("{}[{worker}] ", self.prefix));
+                shown.spawn(async move { part.show(&own, id, worker, output).await });
+            }
+            followed = followed.max(self.workers);
+            if job.state.is_final() || self.part.attempt.is_some_and(|attempt| job.attempts > attempt) {
+                return all_of(shown).await;
+            }
+            tokio::select! {
+                Some(ended) = shown.join_next() => {
+                    if ended.map_err(Failure::new)?? == Reader::Gone {
+                        return Ok(Reader::Gone);
+                    }
+                }
+                () = next_change(&mut events) => {}
+            }
+        }
+    }
+
+    /// One too many does no harm: nothing is ever shown of it.
+    async fn count(&mut self, job: &JobView) {
+        if job.attempts == self.attempt {
+            self.workers += job.processes.saturating_sub(self.processes);
+        } else {
+            self.workers = self.workers.max(job.processes);
+        }
+        (self.attempt, self.processes) = (job.attempts, job.processes);
+        // It says why nothing can be shown, and of a job that never ran that there is nothing.
+        if job.state.is_final() || job.array.is_some() {
+            self.workers = self.workers.max(1);
+        }
+        self.workers = with_later_ones(&self.client, job, self.id, self.workers).await;
+    }
+}
+
+/// Waits until the job's workers may be others.
+async fn next_change(events: &mut Option<Events>) {
+    let Some(heard) = events else { return tokio::time::sleep(BREATH).await };
+    loop {
+        match tokio::time::timeout(RARE_GLANCE, heard.next()).await {
+            Ok(Ok(Some(event))) if matches!(event.what.as_str(), "progressed" | "retuned") => {}
+            Ok(Ok(Some(_))) | Err(_) => return,
+            Ok(Ok(None) | Err(_)) => {
+                *events = None;
+                return;
+            }
+        }
+    }
+}
+
+/// All of them, or as many as anybody reads.
+async fn all_of(mut shown: JoinSet<Result<Reader, Failure>>) -> Result<Reader, Failure> {
+    while let Some(ended) = shown.join_next().await {
+        let reader = ended.map_err(Failure::new)??;
+        if reader == Reader::Gone {
+            return Ok(reader);
+        }
+    }
+    Ok(Reader::Listens)
 }
 
 /// Shows what all tasks of an array write; with `follow`, until all of them have ended, also if the service is restarted
