@@ -7,7 +7,7 @@ use crate::command::service::tell;
 /// Of each worker so many of its last lines are shown, and of so many workers.
 const LAST_LINES: usize = 10;
 const LAST_BYTES: u64 = 8 << 10;
-const MOST_WORKERS: u32 = 16;
+const MOST_WORKERS: usize = 16;
 
 /// Says how a job failed; nothing if it did not. `seen` is the worker whose output was shown already: what the others wrote
 /// is shown if one of them failed.
@@ -72,14 +72,7 @@ fn tell_steps(failure: &FailureView) {
 
 async fn tell_last_lines(client: &Client, job: &JobView, failure: &FailureView, seen: Option<u32>) {
     let Ok(id) = failure.task.as_ref().unwrap_or(&job.id).parse::<JobId>() else { return };
-    let workers: Vec<u32> = match (seen, failure.worker) {
-        (Some(seen), Some(failed)) if seen != failed => {
-            let others = (0..failure.workers).chain([failed]).filter(|&worker| worker != seen && worker != failed);
-            std::iter::once(failed).chain(others).take(MOST_WORKERS as usize).collect()
-        }
-        (Some(_), _) => Vec::new(),
-        (None, failed) => failed.into_iter().collect(),
-    };
+    let (workers, more) = whose_last_lines(failure, seen);
     for worker in workers {
         let lines = last_lines(client, id, worker).await;
         if !lines.is_empty() {
@@ -88,6 +81,25 @@ async fn tell_last_lines(client: &Client, job: &JobView, failure: &FailureView, 
             lines.iter().for_each(|line| tell(&format!("  {line}")));
         }
     }
+    if more > 0 {
+        let workers = if more == 1 { "worker" } else { "workers" };
+        tell(&format!("and of {more} more {workers}: moira logs {id} --all-workers"));
+    }
+}
+
+/// Whose last lines are shown, the worker that failed first; and of how many more they are not.
+fn whose_last_lines(failure: &FailureView, seen: Option<u32>) -> (Vec<u32>, usize) {
+    let mut workers: Vec<u32> = match (seen, failure.worker) {
+        (Some(seen), Some(failed)) if seen != failed => {
+            let others = (0..failure.workers).filter(|&worker| worker != seen && worker != failed);
+            std::iter::once(failed).chain(others).collect()
+        }
+        (Some(_), _) => Vec::new(),
+        (None, failed) => failed.into_iter().collect(),
+    };
+    let more = workers.len().saturating_sub(MOST_WORKERS);
+    workers.truncate(MOST_WORKERS);
+    (workers, more)
 }
 
 /// What cannot be had is left out: how the job ended is said all the same.
@@ -126,6 +138,27 @@ mod tests {
             "timed out: it reached its time limit"
         );
         assert_eq!(say(JobState::Running, None, None), "is still running");
+    }
+
+    #[test]
+    fn the_last_lines_of_few_workers_are_shown_and_the_others_are_counted() {
+        let shown = |workers, seen| {
+            let failure = FailureView {
+                kind: "exit".into(),
+                message: "worker 2 failed: exit 3".into(),
+                worker: Some(2),
+                workers,
+                attempt: 1,
+                task: None,
+                next_steps: Vec::new(),
+            };
+            whose_last_lines(&failure, seen)
+        };
+        assert_eq!(shown(4, Some(0)), (vec![2, 1, 3], 0));
+        assert_eq!(shown(4, Some(2)), (vec![], 0), "it is on the screen already");
+        assert_eq!(shown(4, None), (vec![2], 0));
+        let (workers, more) = shown(20, Some(0));
+        assert_eq!((&workers[..3], workers.len(), more), (&[2, 1, 3][..], 16, 3));
     }
 
     #[test]
