@@ -1,8 +1,10 @@
 """Runs the commands of a guide and compares what they print with what the guide says, or writes that down anew.
 
 A guide is its own script: fenced blocks of `console` hold commands behind `$` and below each what it printed; a fenced
-block whose first line names a file, like ```toml moira.toml, is that file. All commands run in one shell, in a folder
-of their own. Times, sizes and the like are compared only as to there being one.
+block whose first line names a file, like ```toml moira.toml, is that file, in the folder ~/first-hour. All commands run
+in one shell, in a home of their own, beginning in what they know of a clone: the folder `python`, and the binary where
+Cargo would put it. Environments that they make find PyTorch and what it needs without installing it. Times, sizes and
+the like are compared only as to there being one.
 
     python tools/transcript.py ../docs/guides/first-hour.md            # compares
     python tools/transcript.py --record ../docs/guides/first-hour.md   # writes down
@@ -11,24 +13,30 @@ of their own. Times, sizes and the like are compared only as to there being one.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import getpass
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-FOLDER = "~/first-hour"
+FOLDER = "first-hour"
 USER = "you"
 # Commands that only look: what they are to show may take a moment.
 LOOKS = re.compile(r"moira (ls|show|explain|queue ls|node ls|logs)\b(?!.* (-f|--follow)\b)")
+# Variables that are not another user's affair.
+KEPT = re.compile(r"LANG|TMPDIR|USER|LOGNAME|PIP_\w+|SSL_CERT_\w+|\w+_(proxy|PROXY)")
 PATIENCE = 60.0
-LONGEST = 120.0
+LONGEST = 300.0
+REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 @dataclass
@@ -39,18 +47,27 @@ class Command:
 
 
 @dataclass
+class File:
+    line: int
+    name: str
+    text: str = ""
+
+
+@dataclass
 class Guide:
     lines: list[str]
-    files: dict[str, str]
+    files: list[File]
     commands: list[Command]
 
     @classmethod
     def read(cls, path: Path) -> Guide:
-        guide = cls(path.read_text().splitlines(), {}, [])
+        guide = cls(path.read_text().splitlines(), [], [])
         inside: list[str] | None = None
         for number, line in enumerate(guide.lines):
             if inside is None:
                 inside = line[3:].split() if line.startswith("```") else None
+                if inside is not None and len(inside) == 2:
+                    guide.files.append(File(number, inside[1]))
             elif line == "```":
                 inside = None
             elif inside[:1] == ["console"] and line.startswith("$ "):
@@ -58,7 +75,7 @@ class Guide:
             elif inside[:1] == ["console"] and guide.commands:
                 guide.commands[-1].printed.append(line)
             elif len(inside) == 2:
-                guide.files[inside[1]] = guide.files.get(inside[1], "") + line + "\n"
+                guide.files[-1].text += line + "\n"
         return guide
 
     def write(self, path: Path, printed: list[list[str]]) -> None:
@@ -72,12 +89,11 @@ class Guide:
 class Shell:
     """One shell for all commands, as a user has it."""
 
-    def __init__(self, folder: Path, environment: dict[str, str]) -> None:
-        self.folder = folder
-        self.venv = (folder / "venv").resolve()
+    def __init__(self, home: Path, start: Path, environment: dict[str, str]) -> None:
+        self.home = home
         self.process = subprocess.Popen(
             ["bash", "--noprofile", "--norc"],
-            cwd=folder,
+            cwd=start,
             env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -107,7 +123,7 @@ class Shell:
 
     def plain(self, line: str) -> str:
         """The same wherever it is run."""
-        return line.replace(str(self.venv), f"{FOLDER}/venv").replace(str(self.folder), FOLDER)
+        return line.replace(str(self.home), "~")
 
     def kill(self) -> None:
         """Ends the shell and whatever it has started, but for jobs, which the service has started."""
@@ -136,23 +152,27 @@ def shape(line: str) -> str:
     line = re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+Z", "TIME", line)
     line = re.sub(r"\b\d\d:\d\d(:\d\d)?\b", "TIME", line)
     line = re.sub(r"\bdecision \d+", "decision N", line)
-    # Who gave a job its devices, the policy or a rule around it, depends on the moment at which it came.
-    line = re.sub(r"\b(Admitted|MinimumFirst)\b", "REASON", line)
     line = re.sub(r"\b\d+(\.\d+)? ?(ms|s|min|h|KiB|MiB|GiB|%|steps|GPU-hours)(?=\W|$)", r"N \2", line)
     line = re.sub(r"\b\d+\.\d+\b", "N", line)
     return " ".join(line.split())
 
 
 def agree(said: list[str], printed: list[str]) -> bool:
-    return [shape(line) for line in said] == [shape(line) for line in printed]
+    return len(said) == len(printed) and all(is_as(*both) for both in zip(said, printed))
+
+
+def is_as(said: str, printed: str) -> bool:
+    """Where elastic jobs share, it depends on the moment whether the policy or the rule gave one its minimum."""
+    return shape(printed) in (shape(said), shape(said.replace("MinimumFirst", "Admitted")))
 
 
 def play(guide: Guide, shell: Shell, *, record: bool) -> list[list[str]]:
     """What each command printed. Raises at the first that printed something else than the guide says."""
-    for name, text in guide.files.items():
-        (shell.folder / name).write_text(text)
-    printed = []
+    printed, files = [], list(guide.files)
     for command in guide.commands:
+        while files and files[0].line < command.line:
+            file = files.pop(0)
+            (shell.home / FOLDER / file.name).write_text(file.text)
         print(f"$ {command.text}", flush=True)
         until = time.monotonic() + (PATIENCE if LOOKS.match(command.text) else 0)
         while True:
@@ -173,19 +193,52 @@ def play(guide: Guide, shell: Shell, *, record: bool) -> list[list[str]]:
 
 def run(path: Path, moira: Path, python: Path, *, record: bool) -> None:
     guide = Guide.read(path)
-    with tempfile.TemporaryDirectory(prefix="moira-hour-") as folder:
-        names = ("HOME", "LANG", "TMPDIR", "USER", "LOGNAME")
-        kept = {name: value for name, value in os.environ.items() if name in names}
-        (Path(folder) / "venv").symlink_to(python.parent.parent)
-        places = [str(moira.resolve().parent), "/usr/local/bin", "/usr/bin", "/bin"]
-        shell = Shell(Path(folder), {**kept, "PATH": ":".join(places), "OMP_NUM_THREADS": "1"})
+    with a_home() as home:
+        clone = home / "moira"
+        make_clone(clone, moira)
+        make_python(home / "bin", python)
+        shell = Shell(home, clone, environment(home, home / "bin"))
         try:
             printed = play(guide, shell, record=record)
         finally:
             shell.close()
-            end_jobs(Path(folder))
+            end_jobs(home)
     if record:
         guide.write(path, printed)
+
+
+@contextlib.contextmanager
+def a_home() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="moira-hour-") as folder:
+        yield Path(folder).resolve()
+
+
+def environment(home: Path, *places: Path) -> dict[str, str]:
+    """Of a user who has just logged in, and how `pip` reaches the package index from here."""
+    kept = {name: value for name, value in os.environ.items() if KEPT.fullmatch(name)}
+    pip = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_CACHE_DIR": str(Path.home() / ".cache" / "pip")}
+    path = ":".join([*map(str, places), "/usr/local/bin", "/usr/bin", "/bin"])
+    return {**pip, **kept, "HOME": str(home), "PATH": path, "OMP_NUM_THREADS": "1"}
+
+
+def make_clone(clone: Path, moira: Path) -> None:
+    ignored = shutil.ignore_patterns("__pycache__", ".*")
+    shutil.copytree(REPOSITORY / "python", clone / "python", ignore=ignored)
+    built = clone / "target" / "release" / "moira"
+    built.parent.mkdir(parents=True)
+    built.symlink_to(moira.resolve())
+
+
+def make_python(folder: Path, python: Path) -> None:
+    """A `python3` like this one, whose new environments find what this one has, behind what is installed there."""
+    ask = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    packages = subprocess.run([python, "-c", ask], check=True, capture_output=True, text=True).stdout.strip()
+    found = 'for site in "$3"/lib/python3*/site-packages; do echo "$0.packages" > "$site/found.pth"; done'
+    folder.mkdir()
+    (folder / "python3.packages").symlink_to(packages)
+    wrapper = folder / "python3"
+    wrapper.write_text(f'#!/bin/sh\n"{python}" "$@" || exit\ncase "$1 $2" in "-m venv") {found} ;; esac\n')
+    wrapper.chmod(0o755)
 
 
 def end_jobs(folder: Path) -> None:
