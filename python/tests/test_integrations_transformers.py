@@ -158,13 +158,17 @@ def _saved_by_themselves(
 def test_checkpoints_that_were_not_asked_for_leave_those_alone_that_were(tmp_path: Path) -> None:
     from moira.integrations.transformers import resume_from
 
-    _train(tmp_path, steps=10, save_every=1e-9, save_steps=4, save_total_limit=2)
-    # The trainer saves at its end too, so 4 is one too many for it; ours are the newest of all other steps.
-    kept = ["checkpoint-10", "checkpoint-8", "moira-checkpoint-7", "moira-checkpoint-9"]
+    arguments: Any = {"save_every": 1e-9, "save_steps": 4, "save_total_limit": 2}
+    _train(tmp_path, steps=12, until=10, **arguments)
+    # The newest has its name after the next step.
+    kept = ["checkpoint-10", "checkpoint-4", "checkpoint-8", "moira-checkpoint-7", "moira-checkpoint-9"]
     assert sorted(each.name for each in tmp_path.iterdir()) == kept
-    assert resume_from(tmp_path) == str(tmp_path / "checkpoint-10")
-    (tmp_path / "checkpoint-10" / "model.safetensors").unlink()
-    assert resume_from(tmp_path) == str(tmp_path / "moira-checkpoint-9")
+    assert _train(tmp_path, steps=12, **arguments) == [11, 12]
+    kept = ["checkpoint-12", "checkpoint-8", "moira-checkpoint-10", "moira-checkpoint-11"]
+    assert sorted(each.name for each in tmp_path.iterdir()) == kept
+    assert resume_from(tmp_path) == str(tmp_path / "checkpoint-12")
+    (tmp_path / "checkpoint-12" / "model.safetensors").unlink()
+    assert resume_from(tmp_path) == str(tmp_path / "moira-checkpoint-11")
 
 
 def test_training_goes_on_from_a_checkpoint_that_was_not_asked_for(tmp_path: Path) -> None:
