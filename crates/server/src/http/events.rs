@@ -9,6 +9,7 @@ use axum::http::HeaderMap;
 use axum::response::sse::{Event, KeepAlive, KeepAliveStream, Sse};
 use cluster::{ClaimId, Time};
 use serde::Deserialize;
+use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -49,7 +50,10 @@ pub(crate) async fn events(
     let resumed = headers.get("last-event-id").and_then(|value| value.to_str().ok()?.parse().ok());
     let after = query.after.or(resumed);
     let (sender, receiver) = mpsc::channel(64);
-    tokio::spawn(Stream { door, caller, job, sender }.run(after));
+    // From before the answer on: who has it misses nothing that happens afterwards.
+    let lines = door.service.replica.lines();
+    let last = after.unwrap_or_else(|| door.service.replica.read().seq);
+    tokio::spawn(Stream { door, caller, job, sender }.run(lines, last, after.is_some()));
     Ok(Sse::new(ReceiverStream::new(receiver)).keep_alive(KeepAlive::default()))
 }
 
@@ -61,12 +65,9 @@ struct Stream {
 }
 
 impl Stream {
-    async fn run(self, after: Option<u64>) {
-        let mut lines = self.door.service.replica.lines();
+    /// Sends what comes behind the entry `last`. If it is `behind`, entries lie between that one and the first of `lines`.
+    async fn run(self, mut lines: Receiver<Arc<Vec<Line>>>, mut last: u64, mut behind: bool) {
         let mut leaving = self.door.leaving.clone();
-        let mut last = after.unwrap_or_else(|| self.door.service.replica.read().seq);
-        // What is between the last entry seen and the first that comes by itself.
-        let mut behind = after.is_some();
         loop {
             if behind {
                 let Ok(reached) = self.catch_up(last).await else { return };
