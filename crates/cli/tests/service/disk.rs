@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
@@ -144,6 +145,39 @@ fn on_a_full_disk_jobs_are_held_and_nodes_drained_and_what_jobs_report_is_record
     service.rise();
     assert_eq!(service.show(&waiting)["state"], "held");
     assert_eq!(service.show(&reporting)["progress"]["steps"], 9);
+}
+
+#[test]
+fn on_a_full_disk_one_user_changes_little_in_a_second() {
+    let Some(disk) = Disk::mount("16m") else { return };
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let ceilings = "[access.ceilings]\nchanges_per_second = 100000.0\n";
+    let config = format!("listen = [\"127.0.0.1:{port}\"]\n{FOUR_DEVICES}\n{ceilings}");
+    let mut service = Service::at(disk.path(), &config);
+    service.rise();
+    let made = service.json(&["token", "create", "--user", "daemon", "-o", "json"]);
+    let token = made["secret"].as_str().unwrap();
+    service.json(&["node", "cordon", "-o", "json", "t4"]);
+    let job = json!({ "command": ["true"], "workdir": "/", "hold": true, "array": "0-199" }).to_string();
+    let submitted = http::ask_port(port, Some(token), "POST", "/v1/jobs", &job).unwrap();
+    assert_eq!(submitted.status, 201, "{}", submitted.body);
+    let change = |what: &str| http::ask_port(port, Some(token), "POST", &format!("/v1/jobs/0/{what}"), "{}").unwrap();
+    for what in ["release", "hold", "release", "hold"] {
+        assert_eq!(change(what).status, 200, "{what}");
+    }
+    let ballast = disk.fill();
+    eventually("new jobs are refused", || submit_held(&service).status == 503);
+    assert_eq!(change("release").status, 200, "more than may be saved up takes all of that");
+    let refused = change("hold");
+    assert_eq!(
+        (refused.status, &refused.body["type"]),
+        (429, &json!("urn:moira:problem:too-fast")),
+        "{}",
+        refused.body
+    );
+    service.json(&["cancel", "-o", "json", "0"]);
+    service.until("0", "cancelled");
+    fs::remove_file(ballast).unwrap();
 }
 
 #[test]

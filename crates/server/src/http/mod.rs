@@ -89,6 +89,9 @@ impl std::ops::Deref for Door {
     }
 }
 
+/// So often a second may a user change something while there is only the room that is kept for that.
+const CHANGES_ON_A_FULL_DISK: f64 = 10.0;
+
 impl Door {
     /// Whether the caller sees all of a job that belongs to `owner`.
     pub(crate) fn shows_all(&self, caller: &Caller, owner: &Caller) -> bool {
@@ -98,7 +101,10 @@ impl Door {
     /// Whether a user may change so many jobs or tokens more now. Each change is on record, and pushes out what is
     /// there.
     fn check_changes(&self, caller: &Caller, count: usize) -> Result<(), Problem> {
-        let rate = self.directory.access().ceiling_of(&caller.name, caller.role).changes_per_second;
+        let mut rate = self.directory.access().ceiling_of(&caller.name, caller.role).changes_per_second;
+        if self.service.replica.read().degraded.is_some() {
+            rate = rate.map(|rate| rate.min(CHANGES_ON_A_FULL_DISK));
+        }
         if self.changes.admits(caller.uid, count as f64, rate, Instant::now()) {
             return Ok(());
         }
