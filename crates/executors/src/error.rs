@@ -59,6 +59,8 @@ pub enum ExecutorError {
     Wake { run: Run, source: io::Error },
     #[error("cannot launch run {run}: {reason}")]
     Order { run: Run, reason: String },
+    #[error("its standard input is not complete: {reason}")]
+    Input { reason: String },
     #[error("cannot resize run {run}: {reason}")]
     Resize { run: Run, reason: String },
     #[error("cannot settle run {run}: it has not ended")]

@@ -3,13 +3,24 @@
 //! supervisor ever waits for a job that does not read. A spool outlives both: after a restart of the service the rest is
 //! appended, and another run of the same job reads it from the beginning.
 //!
+//! | file | written by | after a power cut |
+//! |---|---|---|
+//! | `data` | service | whole if `end` is there; otherwise it may be torn, and is not used |
+//! | `boot` | service | in which boot of the machine `data` was begun; written before the first byte of it |
+//! | `end` | service | how long the input is, once all of it was sent; whole |
+//! | `window` | service | may be torn or absent |
+//!
+//! So input is durable once its end is answered. What was sent of one that has not ended goes with the machine: whoever
+//! sends on is told to begin at byte 0, and a run that would wait for the rest fails. A shell ends with the machine, and
+//! its input with it: that has no `boot`.
+//!
 //! What is typed at a terminal goes the same way, but only once: the next run of the job goes on behind it, and what a
 //! terminal has taken is overwritten in the spool, since it may be a password.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
@@ -23,6 +34,7 @@ use rustix::io::Errno;
 use crate::ExecutorError;
 use crate::assignment::new_token;
 use crate::private::{PRIVATE_DIR, PRIVATE_FILE};
+use crate::process::boot_id;
 use crate::terminal::{Window, set_window};
 
 /// More than this cannot be sent to one job.
@@ -86,16 +98,21 @@ impl Input {
         let new = length.checked_sub(offset).ok_or(InputError::Gap { offset, length })?;
         let new = bytes.get(usize::try_from(new).unwrap_or(usize::MAX)..).unwrap_or_default();
         if let Some(length) = self.end() {
-            return if new.is_empty() { Ok(length) } else { Err(InputError::Ended { length }) };
+            if !new.is_empty() {
+                return Err(InputError::Ended { length });
+            }
+            // It is asked again perhaps because this failed: only that the end survives a power cut is not sure then.
+            disk::sync_dir(&self.dir)?;
+            return Ok(length);
         }
         let grown = length + new.len() as u64;
         if grown > MOST_INPUT {
             return Err(InputError::TooMuch);
         }
-        (&file).write_all(new)?;
+        disk::write_at(&file, &self.data(), new, length)?;
         if ends {
             // An end must not survive a power cut that part of the input does not.
-            file.sync_data()?;
+            disk::sync(&file, &self.data())?;
             disk::replace(&self.end_mark(), grown.to_string().as_bytes(), As::PRIVATE)?;
         }
         Ok(grown)
@@ -108,6 +125,7 @@ impl Input {
         Ok(disk::replace(&self.window_note(), &text, As::PRIVATE.loose())?)
     }
 
+    /// What a power cut brings back of it is removed like any other whose job has ended.
     pub fn remove(&self) -> Result<(), ExecutorError> {
         fs::remove_dir_all(&self.dir).map_err(ExecutorError::file("remove", &self.dir))
     }
@@ -115,8 +133,11 @@ impl Input {
     /// The open spool; nobody else takes input meanwhile.
     fn lock(&self) -> Result<File, InputError> {
         self.make()?;
-        let file = OpenOptions::new().create(true).append(true).mode(PRIVATE_FILE).open(self.data())?;
+        let file = disk::open_in_place(&self.data(), PRIVATE_FILE)?;
         flock(&file, FlockOperation::LockExclusive).map_err(io::Error::from)?;
+        if self.ends_with.is_none() {
+            self.begin(&file)?;
+        }
         if self.ends_with.is_some_and(|end| self.dir.join(end).exists()) {
             let length = file.metadata()?.len();
             // What belongs to something that has ended was removed, or is about to be.
@@ -126,12 +147,52 @@ impl Input {
         Ok(file)
     }
 
+    /// Makes sure that the spool is found after a power cut, and that nothing is taken for sent that one may have torn.
+    fn begin(&self, data: &File) -> io::Result<()> {
+        match self.begun()? {
+            Begun::InThisBoot | Begun::Ended => return Ok(()),
+            Begun::BeforeRestart => disk::empty(data, &self.data())?,
+            Begun::Unknown => {}
+        }
+        // The note comes last: with it, all above it is durable.
+        self.dir.ancestors().skip(1).take(2).try_for_each(disk::sync_dir)?;
+        disk::replace(&self.boot_note(), boot_id().as_bytes(), As::PRIVATE)
+    }
+
+    fn begun(&self) -> io::Result<Begun> {
+        if self.end().is_some() {
+            return Ok(Begun::Ended);
+        }
+        match fs::read(self.boot_note()) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Begun::Unknown),
+            boot => Ok(if boot? == boot_id().as_bytes() { Begun::InThisBoot } else { Begun::BeforeRestart }),
+        }
+    }
+
+    /// Why no run can ever read all of the input.
+    fn flaw(&self) -> Option<String> {
+        let length = fs::metadata(self.data()).map_or(0, |data| data.len());
+        match (self.begun(), self.end()) {
+            (Ok(Begun::BeforeRestart), _) => Some("it was not sent to its end before the machine was restarted".into()),
+            (_, Some(end)) if length < end => Some(format!("of {end} bytes that were sent {length} are left")),
+            _ => None,
+        }
+    }
+
+    /// What has come and can be relied upon.
+    fn open_data(&self) -> Option<File> {
+        match self.begun() {
+            Ok(Begun::InThisBoot | Begun::Ended | Begun::Unknown) => {
+                OpenOptions::new().read(true).write(true).open(self.data()).ok()
+            }
+            Ok(Begun::BeforeRestart) | Err(_) => None,
+        }
+    }
+
     /// Removes what was sent and said. Whoever still has it open sees it until the end.
     pub(crate) fn forget(&self) {
         for path in [self.data(), self.window_note()] {
-            if let Err(error) = fs::remove_file(path)
-                && error.kind() != io::ErrorKind::NotFound
-            {
+            if let Err(error) = disk::remove(&path) {
                 tracing::warn!(%error, "what was typed is removed with the run only");
             }
         }
@@ -153,6 +214,10 @@ impl Input {
         self.dir.join("end")
     }
 
+    fn boot_note(&self) -> PathBuf {
+        self.dir.join("boot")
+    }
+
     fn window_note(&self) -> PathBuf {
         self.dir.join("window")
     }
@@ -168,7 +233,11 @@ impl Input {
     }
 
     /// Feeds the input to whoever opens this pipe for reading, until it has ended or nobody reads any more. Returns at once.
+    /// Input of which a part was lost is refused: its reader would wait for the rest, perhaps for ever.
     pub(crate) fn feed(self, pipe: PathBuf) -> Result<(), ExecutorError> {
+        if let Some(reason) = self.flaw() {
+            return Err(ExecutorError::Input { reason });
+        }
         self.in_a_thread(move |input| {
             // Waits until the worker has opened its end.
             let worker = OpenOptions::new().write(true).open(&pipe)?;
@@ -184,7 +253,7 @@ impl Input {
     pub(crate) fn type_at(self, terminal: File, from: Typing) -> Result<(), ExecutorError> {
         let begin = match from {
             Typing::FromStart => 0,
-            Typing::FromNow => fs::metadata(self.data()).map_or(0, |data| data.len()),
+            Typing::FromNow => self.open_data().and_then(|data| data.metadata().ok()).map_or(0, |data| data.len()),
         };
         self.in_a_thread(move |input| input.feed_now(&mut Outlet::Terminal { terminal, window: None }, begin))
     }
@@ -211,7 +280,7 @@ impl Input {
             // Asked before the data is read: all of it is seen then.
             let end = self.end();
             if data.is_none() {
-                data = OpenOptions::new().read(true).write(true).open(self.data()).ok();
+                data = self.open_data();
             }
             let read = data.as_ref().map_or(Ok(0), |data| data.read_at(&mut buffer, fed));
             let Ok(read) = read else {
@@ -234,6 +303,18 @@ impl Input {
             }
         }
     }
+}
+
+/// When the first byte of a spool was taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Begun {
+    InThisBoot,
+    /// Its bytes were not synced, and may not be what was sent.
+    BeforeRestart,
+    /// All of it was taken, and is durable.
+    Ended,
+    /// Not yet, or by a version that did not say it.
+    Unknown,
 }
 
 /// Which part of the input is typed at a terminal.

@@ -19,8 +19,8 @@ use crate::process::{Identity, boot_id};
 use crate::roster::Outcome;
 use crate::run_dir::{RunDir, SupervisorNote, write_durably};
 use crate::{
-    AcceleratorDraft, Checkpoints, CpuLimit, Ending, Executor, Exit, KnownJob, LaunchOrder, Limits, Local, Machine,
-    Origin, Program, ResizeOrder, Sighting, Stage, Usage, WorkerPlace, set_aside_foreign,
+    AcceleratorDraft, Checkpoints, CpuLimit, Ending, Executor, Exit, Input, InputError, KnownJob, LaunchOrder, Limits,
+    Local, Machine, Origin, Program, ResizeOrder, Sighting, Stage, Usage, WorkerPlace, set_aside_foreign,
 };
 
 const RUN: Run = Run { claim: ClaimId(7), attempt: 1 };
@@ -147,13 +147,17 @@ fn after_a_cut_at_every_step_the_run_is_found_as_it_was_or_as_lost() {
     assert!(steps.len() > 40, "it was recorded: {} steps", steps.len());
     let mut cases = 0;
     for cut in 0..=steps.len() {
-        let latest = done.iter().filter(|(at, _)| *at <= cut).map(|(_, what)| *what).max();
         for left in remains(&data_dir, &steps[..cut]) {
-            check(cut, latest, left.replacing(&boot_id(), "another boot"));
+            check(cut, latest(&done, cut), left.replacing(&boot_id(), "another boot"));
             cases += 1;
         }
     }
     assert!(cases > 5 * steps.len(), "{cases}");
+}
+
+/// What was done by then.
+fn latest(done: &[(usize, Done)], cut: usize) -> Option<Done> {
+    done.iter().filter(|(at, _)| *at <= cut).map(|(_, what)| *what).max()
 }
 
 /// The machine has started again with this on its disk.
@@ -255,6 +259,70 @@ fn after_a_cut_at_every_step_a_job_that_is_run_again_has_what_the_earlier_one_sa
         }
     }
     assert!(cases > steps.len() - saved, "{cases}");
+}
+
+#[test]
+fn after_a_cut_at_every_step_input_whose_end_was_answered_is_whole_and_other_input_is_sent_anew() {
+    let root = tempfile::tempdir().unwrap();
+    let ((begun, answered), steps) = tape::record(|| {
+        let input = Input::of(root.path(), "a");
+        assert_eq!(input.take(0, b"one ", false).unwrap(), 4);
+        let begun = tape::position();
+        assert_eq!(input.take(4, b"two", true).unwrap(), 7);
+        (begun, tape::position())
+    });
+    for cut in 0..=steps.len() {
+        for left in remains(root.path(), &steps[..cut]) {
+            let left = left.replacing(&boot_id(), "another boot");
+            let case = format!("cut after step {cut}, {}", left.how);
+            let root = tempfile::tempdir().unwrap();
+            left.lay_out(root.path()).unwrap();
+            let (input, folder) = (Input::of(root.path(), "a"), root.path().join("input/a"));
+            let ended = folder.join("end").exists();
+            assert!(ended || cut < answered, "{case}");
+            assert!(cut < begun || folder.join("boot").exists(), "{case}: what was answered left a trace");
+            // Nobody is fed what may be torn, or waits for what went with the machine.
+            let fed = input.feed(root.path().join("pipe")).map_err(|error| error.to_string());
+            let lost =
+                "its standard input is not complete: it was not sent to its end before the machine was restarted";
+            let expected = if folder.join("boot").exists() && !ended { Err(lost.to_string()) } else { Ok(()) };
+            assert_eq!(fed, expected, "{case}");
+            // The client heard no answer to its last piece, or to the one before.
+            let input = Input::of(root.path(), "a");
+            match input.take(4, b"two", true) {
+                Ok(length) => assert_eq!((length, ended), (7, true), "{case}"),
+                Err(InputError::Gap { length, .. }) => {
+                    assert_eq!((length, ended), (0, false), "{case}");
+                    assert_eq!(input.take(0, b"one two", true).unwrap(), 7, "{case}");
+                }
+                Err(error) => panic!("{case}: {error}"),
+            }
+            assert_eq!(fs::read_to_string(folder.join("data")).unwrap(), "one two", "{case}");
+        }
+    }
+}
+
+#[test]
+fn input_that_fails_at_any_step_is_taken_when_it_is_sent_again() {
+    let pieces: [(u64, &[u8], bool); 2] = [(0, b"one ", false), (4, b"two", true)];
+    let send = |input: &Input| pieces.map(|(offset, bytes, ends)| input.take(offset, bytes, ends).is_ok());
+    let steps = {
+        let root = tempfile::tempdir().unwrap();
+        tape::record(|| send(&Input::of(root.path(), "a"))).1.len()
+    };
+    for failing in 0..steps {
+        for kind in [ErrorKind::StorageFull, ErrorKind::ReadOnlyFilesystem, ErrorKind::Other] {
+            let root = tempfile::tempdir().unwrap();
+            let input = Input::of(root.path(), "a");
+            let done = tape::fail(failing, kind, || send(&input));
+            assert_ne!(done, [true, true], "step {failing}: {kind:?}");
+            let (done, synced) = tape::record(|| send(&input));
+            assert_eq!(done, [true, true], "step {failing}: {kind:?}");
+            let end = Step::SyncDir(root.path().join("input/a"));
+            assert_eq!(synced.last(), Some(&end), "step {failing}: the end is durable when it is answered");
+            assert_eq!(fs::read_to_string(root.path().join("input/a/data")).unwrap(), "one two");
+        }
+    }
 }
 
 #[test]
