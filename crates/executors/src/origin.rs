@@ -178,9 +178,7 @@ pub(crate) fn take_over(from: &Path, earlier: ClaimId, to: &Path, origin: &Origi
     }
     // The new note comes first and the old one goes last: at every moment the directory has one.
     write_durably(&note_beside(to), origin)?;
-    // A run that was launched before a power cut is not handed anything again.
-    let moved = disk::rename(from, to).and_then(|()| disk::sync_dir(to.parent().unwrap_or(Path::new("/"))));
-    moved.map_err(ExecutorError::file("hand over", from))?;
+    rename_durably("hand over", from, to)?;
     let note = note_beside(from);
     disk::remove(&note).map_err(ExecutorError::file("remove", &note))
 }
@@ -191,11 +189,11 @@ fn set_aside_unless_of(checkpoints: &Path, origin: &Origin) -> Result<Option<Pat
     if found.as_ref() == Some(origin) || (found.is_none() && !exists(checkpoints)) {
         return Ok(None);
     }
-    // The note goes last: without it the directory would be taken for one that nobody claims, and be moved all the same.
+    // The note goes last, and never without the directory: one without a note could be taken for the job's own.
     let aside = exists(checkpoints).then(|| set_aside(checkpoints, "foreign")).transpose()?;
     if exists(&note) {
         let beside = aside.as_deref().map_or_else(|| note.with_extension("json.foreign"), note_beside);
-        fs::rename(&note, &beside).map_err(ExecutorError::file("move aside", &note))?;
+        rename_durably("move aside", &note, &beside)?;
     }
     Ok(aside)
 }
@@ -216,8 +214,14 @@ fn set_aside(path: &Path, why: &str) -> Result<PathBuf, ExecutorError> {
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let aside = (1..).map(|count| path.with_file_name(format!("{name}.{why}-{count}"))).find(|aside| !exists(aside));
     let aside = aside.expect("there are more names than directories");
-    fs::rename(path, &aside).map_err(ExecutorError::file("move aside", path))?;
+    rename_durably("move aside", path, &aside)?;
     Ok(aside)
+}
+
+/// A run that is launched afterwards relies on it: what comes back with a power cut would be used by it, or be missing.
+fn rename_durably(doing: &'static str, from: &Path, to: &Path) -> Result<(), ExecutorError> {
+    let moved = disk::rename(from, to).and_then(|()| disk::sync_dir(to.parent().unwrap_or(Path::new("/"))));
+    moved.map_err(ExecutorError::file(doing, from))
 }
 
 /// A run of this data directory of which the journal knows nothing any more: nobody will ask for it again.

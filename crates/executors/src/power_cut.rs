@@ -262,6 +262,45 @@ fn after_a_cut_at_every_step_a_job_that_is_run_again_has_what_the_earlier_one_sa
 }
 
 #[test]
+fn after_a_cut_at_every_step_no_job_has_the_checkpoints_of_another_and_these_are_not_lost() {
+    let theirs = Origin { data_dir: "elsewhere".into(), ..origin() };
+    let known = |job| (job == RUN.claim).then(|| KnownJob { origin: origin(), launches: 1 });
+    let root = tempfile::tempdir().unwrap();
+    let data_dir = fs::canonicalize(root.path()).unwrap();
+    let (found, steps) = tape::record(|| {
+        let mut local = executor(&data_dir);
+        let place = checkpoints(&data_dir);
+        let dir = place.of(RUN.claim);
+        write_durably(&note_beside(&dir), &theirs).unwrap();
+        disk::make_dir(&dir, 0o700, true).unwrap();
+        disk::replace(&dir.join("state"), b"theirs", As::PRIVATE).unwrap();
+        let found = tape::position();
+        set_aside_foreign(&data_dir, &place, "here", false, known).unwrap();
+        local.launch(&order()).unwrap();
+        found
+    });
+    let mut cases = 0;
+    for cut in found..=steps.len() {
+        for left in remains(&data_dir, &steps[..cut]) {
+            cases += 1;
+            let case = format!("cut after step {cut}, {}", left.how);
+            let root = tempfile::tempdir().unwrap();
+            left.lay_out(root.path()).unwrap();
+            let place = checkpoints(root.path());
+            set_aside_foreign(root.path(), &place, "here", false, known).unwrap();
+            let mut local = executor(root.path());
+            local.launch(&order()).unwrap_or_else(|error| panic!("{case}: {error}"));
+            assert!(!place.of(RUN.claim).join("state").exists(), "{case}");
+            let dirs = fs::read_dir(place.dir()).unwrap().flatten();
+            let kept = dirs.filter(|dir| fs::read(dir.path().join("state")).is_ok_and(|state| state == b"theirs"));
+            assert_eq!(kept.count(), 1, "{case}");
+            local.stop(RUN, Span::ZERO).unwrap_or_else(|error| panic!("{case}: {error}"));
+        }
+    }
+    assert!(cases > steps.len() - found, "{cases}");
+}
+
+#[test]
 fn after_a_cut_at_every_step_input_whose_end_was_answered_is_whole_and_other_input_is_sent_anew() {
     let root = tempfile::tempdir().unwrap();
     let ((begun, answered), steps) = tape::record(|| {

@@ -1,6 +1,7 @@
 //! Power cuts at every boundary in the life of a data directory: identity, head and archives go through the seam that is
-//! cut; of the journal's own file, which is SQLite's, all that was committed is there. What a run has in its directory,
-//! its token too, is cut in `executors`.
+//! cut. The journal's own files are SQLite's, which syncs them by itself: they are copied as processes see them after each
+//! step, so all that was committed is there. That SQLite keeps what it has synced is not tested here: the tests of the
+//! binary cut off a whole file system for that. What a run has in its directory, its token too, is cut in `executors`.
 
 use std::cell::RefCell;
 use std::fs;
