@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::ErrorKind;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -153,6 +154,43 @@ fn after_a_cut_at_every_step_the_run_is_found_as_it_was_or_as_lost() {
         }
     }
     assert!(cases > 5 * steps.len(), "{cases}");
+}
+
+/// What the first test promises is owed to each sync of a run: without it some cut breaks the promise.
+#[test]
+fn without_any_one_of_the_syncs_of_a_run_some_cut_leaves_it_otherwise_than_it_was() {
+    let root = tempfile::tempdir().unwrap();
+    let data_dir = fs::canonicalize(root.path()).unwrap();
+    let (done, steps) = life(&data_dir);
+    let at = |what| done.iter().find(|(_, it)| *it == what).unwrap().0;
+    let is_sync = |&number: &usize| matches!(steps[number], Step::Sync(_) | Step::SyncDir(_));
+    let of_run = (at(Done::Opened)..at(Done::Started)).chain(at(Done::Resized)..at(Done::Settled));
+    let syncs: Vec<usize> = of_run.filter(is_sync).collect();
+    let name = |&number: &usize| {
+        let (Step::Sync(path) | Step::SyncDir(path)) = &steps[number] else { unreachable!("it is a sync") };
+        let path = path.strip_prefix(&data_dir).unwrap().display().to_string();
+        // The writer's number is in the name of a file that is not in its place yet.
+        path.split(".json.").next().unwrap().to_string()
+    };
+    let run = "runs/7.1";
+    let of = |name: &str| format!("{run}/{name}");
+    // Two of these are of the stop; the other six are what a run that ends by itself costs.
+    let expected = ["runs".into(), of("run"), run.into(), of("lock"), of("stop"), run.into(), of("exit"), run.into()];
+    assert_eq!(syncs.iter().map(name).collect::<Vec<String>>(), expected);
+    for without in syncs {
+        let mut left = steps.clone();
+        left.remove(without);
+        let done: Vec<_> = done.iter().map(|&(at, what)| (at - usize::from(at > without), what)).collect();
+        let breaks = |cut: usize| {
+            let latest = latest(&done, cut);
+            let broken = |left: Remains| {
+                let left = left.replacing(&boot_id(), "another boot");
+                catch_unwind(AssertUnwindSafe(|| check(cut, latest, left))).is_err()
+            };
+            remains(&data_dir, &left[..cut]).into_iter().any(broken)
+        };
+        assert!((without..=left.len()).any(breaks), "nothing is lost without step {without}: {:?}", steps[without]);
+    }
 }
 
 /// What was done by then.
