@@ -20,7 +20,7 @@ use crate::process::{Identity, Process};
 use crate::theirs::open_owned;
 
 /// Where the locks are: the first of these that everyone may write to.
-const PLACES: [&str; 2] = ["/run/lock", "/tmp"];
+pub(crate) const PLACES: [&str; 2] = ["/run/lock", "/tmp"];
 /// More is not read of what a service says of itself.
 const LONGEST_NOTE: u64 = 8 << 10;
 

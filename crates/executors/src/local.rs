@@ -505,3 +505,34 @@ impl Drop for Local {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nvidia::Gpu;
+
+    #[test]
+    fn a_second_executor_is_refused_the_gpus_of_the_first() {
+        let uuid = format!("GPU-{}", new_token().unwrap());
+        let gpu = Gpu { kind: "t4".into(), uuid: uuid.clone(), memory_gb: 16.0, is_instance: false };
+        let open = || {
+            let data = tempfile::tempdir().unwrap();
+            let (place, machine) = (Checkpoints::in_data_dir(data.path()), Machine::of_gpus(vec![gpu.clone()]));
+            (Local::unwatched(data.path(), place, machine, Vec::new(), CpuLimit::None), data)
+        };
+        let (first, _data) = open();
+        let first = first.unwrap();
+        let second = open().0.map(drop);
+        drop(first);
+        let third = open().0.map(drop);
+        // The file of a lock stays where others find it.
+        for place in crate::device_locks::PLACES {
+            let files = fs::read_dir(place).into_iter().flatten().flatten();
+            let own = files.filter(|file| file.file_name().to_string_lossy().contains(&uuid));
+            own.for_each(|file| fs::remove_file(file.path()).unwrap());
+        }
+        let Err(ExecutorError::DeviceInUse { device, .. }) = second else { panic!("{second:?}") };
+        assert_eq!(device, uuid);
+        third.unwrap();
+    }
+}
