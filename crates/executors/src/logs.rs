@@ -44,6 +44,7 @@ impl Pump {
                     }
                 }
             }
+            log.say_what_was_lost();
             // Nobody waits any more if the patience of `finish` was shorter.
             let _ = sender.send(());
         };
@@ -78,6 +79,13 @@ impl Log {
             self.lost += rest.len() as u64;
             self.reason = error.to_string();
             self.file = None;
+        }
+    }
+
+    /// Once nothing more comes: if writing works again.
+    fn say_what_was_lost(&mut self) {
+        if self.lost > 0 {
+            self.write(&[]);
         }
     }
 

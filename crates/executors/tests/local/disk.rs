@@ -47,9 +47,10 @@ fn by_shell(script: String) -> Vec<OsString> {
     ["/bin/sh", "-c", &script, "supervise"].map(OsString::from).into()
 }
 
-/// The `nth` of these calls on the unfinished file of this name fails; the mark in `lock` is written in place.
+/// The `nth` of these calls on the unfinished file of this name fails; the mark in `lock` and logs are written in place.
 fn failing(file: &str, call: &str, nth: u32, error: &str) -> String {
-    let path = if file == "lock" { "lock".to_string() } else { format!("{file}.$$.tmp") };
+    let is_in_place = file == "lock" || file.starts_with("logs/");
+    let path = if is_in_place { file.to_string() } else { format!("{file}.$$.tmp") };
     format!("-o /dev/null -P \"$1/{path}\" -e trace={call} -e inject={call}:error={error}:when={nth}")
 }
 
@@ -82,6 +83,23 @@ fn whatever_write_of_a_supervisor_fails_the_run_goes_on_and_its_end_is_told() {
         assert!(!left.iter().any(is_leftover), "{case}: {left:?}");
         assert!(FILES.iter().all(|file| done.join(file).exists()), "{case}: {left:?}");
         assert_eq!(fs::read(done.join("lock")).unwrap(), b"1", "{case}");
+    }
+}
+
+#[test]
+fn a_job_whose_log_cannot_be_written_goes_on_and_its_log_says_what_is_missing() {
+    if !can_inject() {
+        return;
+    }
+    for (call, error) in ["openat", "write"].iter().flat_map(|call| ERRORS.map(|error| (*call, error))) {
+        let mut bench = Bench::new();
+        bench.reopen_with(traced(&failing("logs/worker-0.log", call, 1, error)));
+        let ending = bench.run(&gang("echo one; sleep 0.1; echo two; exit 3", 1));
+        let case = format!("{call} of the log fails with {error}");
+        assert_eq!((ending.started, ending.exit_code(), &ending.trouble), (true, Some(3), &None), "{case}");
+        // Both lines may be read at once, and are lost together then.
+        let log = bench.log(0);
+        assert!(log.contains(" bytes of output were lost here: ") && !log.contains("one"), "{case}: {log}");
     }
 }
 
