@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, RwLock};
 use std::time::{Duration, Instant};
 
 use rand::{RngExt, SeedableRng};
@@ -79,6 +79,9 @@ fn nothing_is_lost_however_often_the_service_supervisors_and_workers_are_killed(
         let _at_the_end = Leaving(users);
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         for kill in 0..crashes {
+            if kill == crashes / 2 {
+                users.until_a_gang_has_grown(&mut service);
+            }
             match kill % 5 {
                 place if place < OF_THE_SERVICE => {
                     service.kill();
@@ -93,7 +96,6 @@ fn nothing_is_lost_however_often_the_service_supervisors_and_workers_are_killed(
         service.kill();
         service.rise();
     });
-    users.until_a_gang_has_grown();
     users.until_all_is_done();
     let (again, jobs): (Vec<Value>, Vec<Value>) = users.list_tasks().into_iter().partition(is_run_again);
     let wall_seconds = begun.elapsed().as_secs_f64();
@@ -166,6 +168,8 @@ struct Users<'a> {
     again: Mutex<Again>,
     leave: AtomicBool,
     rest: AtomicBool,
+    /// Held for reading by a user who is doing something.
+    acting: RwLock<()>,
 }
 
 /// What users know of the jobs that fail and are run again.
@@ -194,6 +198,7 @@ impl Users<'_> {
             again: Mutex::default(),
             leave: AtomicBool::new(false),
             rest: AtomicBool::new(false),
+            acting: RwLock::default(),
         }
     }
 
@@ -206,6 +211,7 @@ impl Users<'_> {
             self.again.lock().unwrap().jobs.push(id);
         }
         while !self.leave.load(Ordering::Relaxed) {
+            let acting = self.acting.read();
             match random.random_range(0..200) {
                 _ if self.rest.load(Ordering::Relaxed) => {}
                 0..=89 => {
@@ -231,6 +237,7 @@ impl Users<'_> {
                 }
                 _ => drop(http::get(&self.socket, "/v1/jobs?limit=50")),
             }
+            drop(acting);
             std::thread::sleep(Duration::from_millis(random.random_range(0..120)));
         }
     }
@@ -502,16 +509,22 @@ impl Users<'_> {
         found
     }
 
-    /// At the latest when nobody is killed any more.
-    fn until_a_gang_has_grown(&self) {
+    /// Before the last of the kills, so that there is one after a resize: if none of the gangs has grown between two kills,
+    /// nobody is killed for as long as it takes, and users ask for nothing.
+    fn until_a_gang_has_grown(&self, service: &mut Service) {
+        self.rest.store(true, Ordering::SeqCst);
+        service.until_ready();
+        // Whoever was just doing something, such as to choose another policy, has done it.
+        drop(self.acting.write());
         self.use_policy(POLICIES[0]);
         let has_grown = || self.list("").iter().any(|job| job["resizes"].as_u64() > Some(0));
         if !has_grown() {
             // Those that were restarted all the time are not worth another interruption to the policy.
             self.elastic().iter().for_each(|name| fs::write(self.end_of(name), "").unwrap());
-            self.submit(elastic_errand("job-last".into()));
+            self.submit(elastic_errand("job-alone".into()));
         }
         eventually("a gang has grown", has_grown);
+        self.rest.store(false, Ordering::SeqCst);
     }
 
     /// Lets go whatever is held, ends what does not end by itself, and waits for the last job.
