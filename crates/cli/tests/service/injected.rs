@@ -1,5 +1,6 @@
 //! Every write of the service fails once, in the ways a disk can fail. Which writes there are is found by tracing a service
-//! at its first start, at a later one and at work, so that a new one is tried without a word here.
+//! at its first start, at a later one and at work, so that a new one is tried without a word here. A shell has no part in it: its
+//! directory has a name that is drawn when it is made.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -33,8 +34,8 @@ const LONGEST_ARCHIVE: u64 = 100;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Site {
     call: String,
-    /// In the data directory, with `+N` for the Nth job since a moment, `PID` for the service's process, and `NEW` for the
-    /// next archive.
+    /// In the data directory, with `+N` for the Nth job since a moment, `PID` for the service's process, `NEW` for the next
+    /// archive, and `NAME` for the input of a job.
     path: String,
     /// Which of the thread's calls of this kind on this file it is.
     nth: usize,
@@ -79,6 +80,8 @@ fn whatever_write_fails_at_work_no_job_is_lost_or_runs_twice_and_all_is_recorded
     }
     let Some(sites) = sites_at_work() else { return pass_over("strace may not attach to a process") };
     let parts = ["run.json", "token", "owner.json", "stop.json", "archive/NEW", "journal.db-wal", "journal.db.head"];
+    let of_input = ["input/NAME/data", "input/NAME/boot", "input/NAME/end", "input/NAME/window"];
+    let parts = [&parts[..], &of_input, &["checkpoints"]].concat();
     assert!(parts.iter().all(|part| sites.iter().any(|site| site.path.contains(part))), "{sites:#?}");
     let cases = cases(&sites);
     say(&format!("{} writes at work, {} faults", sites.len(), cases.len()));
@@ -131,7 +134,10 @@ fn whatever_write_fails_when_a_gang_is_resized_it_gets_its_second_worker_and_los
                 for (site, error) in cases.iter().skip(part).step_by(AT_ONCE) {
                     let case = format!("{} of {} fails with {error}", site.call, site.path);
                     let service = Service::start(TWO_DEVICES);
-                    fired.fetch_add(while_it_fails(&service, site, error, || grow(&service, &case)), Ordering::SeqCst);
+                    fired.fetch_add(
+                        while_it_fails(&service, site, error, "0", || grow(&service, &case)),
+                        Ordering::SeqCst,
+                    );
                     assert!(!service.log().contains("panicked"), "{case}: {}", service.log());
                     service.check_journal();
                 }
@@ -164,22 +170,27 @@ fn grow(service: &Service, case: &str) {
 fn fails_at_work(service: &Service, notes: &Path, site: &Site, error: &str, case: &str, number: usize) -> usize {
     let mut jobs = Vec::new();
     let name = format!("{number}: {case}").replace('/', " ");
-    let fired = while_it_fails(service, site, error, || jobs = session(service, notes, &name));
+    let typed = submit_typed(service, notes, &name);
+    let fired = while_it_fails(service, site, error, &typed.clone(), || {
+        jobs = session_with(service, notes, &name, typed);
+    });
     eventually(&format!("{case}: the service is well again"), || service.get("/readyz").body["status"] == "ok");
     for job in jobs {
-        assert_eq!(service.show(&job)["failures"], 0, "{case}: it was not the fault of job {job}");
+        let shown = service.show(&job);
+        let expected = u32::from(shown["state"] == "failed");
+        assert_eq!(shown["failures"], expected, "{case}: it was not the fault of job {job}");
     }
     assert!(!service.log().contains("panicked"), "{case}: {}", service.log());
     fired
 }
 
-/// Does something while a call fails at a site; one if it really failed.
-fn while_it_fails(service: &Service, site: &Site, error: &str, work: impl FnOnce()) -> usize {
+/// Does something while a call fails at a site; one if it really failed. The jobs of that are counted from the first.
+fn while_it_fails(service: &Service, site: &Site, error: &str, first: &str, work: impl FnOnce()) -> usize {
     let folder = tempfile::tempdir().unwrap();
     let told = folder.path().join("told").display().to_string();
     let mut options: Vec<String> = ["-o", &told, "-e", &format!("trace={}", site.call)].map(Into::into).into();
     options.extend(["-e".into(), format!("inject={}:error={error}:when={}", site.call, site.nth)]);
-    for path in site.places(service) {
+    for path in site.places(service, first.parse().unwrap()) {
         options.extend(["-P".into(), path.display().to_string()]);
     }
     let options: Vec<&str> = options.iter().map(String::as_str).collect();
@@ -189,9 +200,23 @@ fn while_it_fails(service: &Service, site: &Site, error: &str, work: impl FnOnce
     usize::from(fs::read_to_string(told).unwrap().contains("INJECTED"))
 }
 
-/// A day at work: a job that reports and ends, one that is cancelled, one that is held and released. All of them come to
-/// their ends, once.
+/// A day at work: a job that reports and ends, one that is cancelled, one that is held and released, one at whose terminal
+/// somebody types, one that fails and goes on from its checkpoint when it is requeued. All of them come to their ends, once.
 fn session(service: &Service, notes: &Path, name: &str) -> Vec<String> {
+    let typed = submit_typed(service, notes, name);
+    session_with(service, notes, name, typed)
+}
+
+/// A job at whose terminal somebody types, and which waits: with it the name of what is typed is drawn.
+fn submit_typed(service: &Service, notes: &Path, name: &str) -> String {
+    let script = "read -r line; [ \"$line\" = typed ] && echo \"$NAME\" >> $NOTES/ran";
+    let name = format!("{name}, typed");
+    let size = json!({ "rows": 24, "columns": 80 });
+    let env = json!({ "NOTES": notes, "NAME": name });
+    submit(service, &json!({ "command": ["sh", "-c", script], "name": name, "env": env, "hold": true, "pty": size }))
+}
+
+fn session_with(service: &Service, notes: &Path, name: &str, typed: String) -> Vec<String> {
     let job = |part: &str, script: &str| {
         let script = format!("echo \"$NAME\" >> $NOTES/ran; {script}");
         let name = format!("{name}, {part}");
@@ -201,24 +226,37 @@ fn session(service: &Service, notes: &Path, name: &str) -> Vec<String> {
     let ending = submit(service, &job("ending", "echo '{\"steps\": 3}' >> $MOIRA_PROGRESS_FILE; sleep 0.2"));
     let endless = submit(service, &job("endless", "sleep 600"));
     let held = submit(service, &job("held", "true"));
+    let failing = submit(service, &job("again", "cd $MOIRA_CHECKPOINT_DIR; [ -e step ] || { echo 1 > step; exit 3; }"));
+    post(service, &format!("/v1/jobs/{typed}/window"), &[], &json!({ "rows": 30, "columns": 90 }).to_string());
+    order(service, &format!("/v1/jobs/{typed}/release"));
     service.until(&endless, "running");
     order(service, &format!("/v1/jobs/{held}/release"));
+    // What was typed before would not be typed again if its first launch failed.
+    service.until(&typed, "running");
+    let octets = [("Content-Type", "application/octet-stream")];
+    post(service, &format!("/v1/jobs/{typed}/input?offset=0"), &octets, "ty");
+    post(service, &format!("/v1/jobs/{typed}/input?offset=2&end=true"), &octets, "ped\n");
+    service.until(&failing, "failed");
+    let requeue = format!("/v1/jobs/{failing}/requeue");
+    let again = post(service, &requeue, &[("Idempotency-Key", &format!("{name}, requeue"))], "");
+    let again = again["id"].as_str().unwrap().to_string();
     order(service, &format!("/v1/jobs/{endless}/cancel"));
-    for (job, state) in [(&ending, "succeeded"), (&held, "succeeded"), (&endless, "cancelled")] {
-        service.until(job, state);
-    }
+    let good = [&ending, &held, &typed, &again];
+    good.iter().for_each(|job| drop(service.until(job, "succeeded")));
+    service.until(&endless, "cancelled");
     eventually(&format!("{name}: all are put away"), || {
         fs::read_dir(service.data_dir().join("runs")).unwrap().next().is_none()
     });
     let ran = fs::read_to_string(notes.join("ran")).unwrap();
-    for part in ["ending", "held"] {
+    // Its checkpoint says which of the two it is.
+    for (part, expected) in [("ending", 1), ("held", 1), ("typed", 1), ("again", 2)] {
         let times = ran.lines().filter(|line| *line == format!("{name}, {part}")).count();
-        assert_eq!(times, 1, "{name}: so often the job `{part}` ran");
+        assert_eq!(times, expected, "{name}: so often the job `{part}` ran");
     }
     let all = service.get("/v1/jobs?limit=1000").body;
     let named = |job: &&Value| job["name"].as_str().is_some_and(|it| it.starts_with(&format!("{name}, ")));
-    assert_eq!(all["jobs"].as_array().unwrap().iter().filter(named).count(), 3, "{name}: none is lost or doubled");
-    vec![ending, endless, held]
+    assert_eq!(all["jobs"].as_array().unwrap().iter().filter(named).count(), 6, "{name}: none is lost or doubled");
+    vec![ending, endless, held, typed, failing, again]
 }
 
 /// Asks until it is known that the job is taken on. Until then it says that it does not know, or why it cannot.
@@ -232,6 +270,18 @@ fn submit(service: &Service, job: &Value) -> String {
         answer.body["id"].as_str().is_some_and(|known| id.set(known.to_string()).is_ok())
     });
     id.into_inner().unwrap()
+}
+
+/// Says the same again until it is known to be done, and returns the answer.
+fn post(service: &Service, path: &str, headers: &[(&str, &str)], body: &str) -> Value {
+    let done = std::cell::OnceCell::new();
+    eventually(&format!("{path} is done"), || {
+        let answer = http::post(&service.socket(), path, headers, body).unwrap();
+        let is_done = matches!(answer.status, 200 | 201);
+        assert!(is_done || is_honest(&answer), "{path}: {} {}", answer.status, answer.body);
+        is_done && done.set(answer.body).is_ok()
+    });
+    done.into_inner().unwrap()
 }
 
 fn order(service: &Service, path: &str) {
@@ -274,7 +324,7 @@ fn fails_at_start(mut service: Service, site: &Site, error: &str, case: &str, kn
     let told = folder.path().join("told");
     let mut options = format!("-f -o {} -e trace={}", told.display(), site.call);
     options.push_str(&format!(" -e inject={}:error={error}:when={}", site.call, site.nth));
-    for path in site.places(&service) {
+    for path in site.places(&service, 0) {
         // The process that is traced keeps the number of the shell.
         options.push_str(&format!(" -P \"{}\"", path.display().to_string().replace("PID", "$$")));
     }
@@ -402,6 +452,7 @@ fn template(path: &str, pid: i32, first_job: u32) -> String {
     let (number, rest) = name.split_at(name.find(|it: char| !it.is_ascii_digit()).unwrap_or(name.len()));
     match (folder, number.parse::<u32>()) {
         ("runs" | "done" | "checkpoints", Ok(number)) => format!("{folder}/+{}{rest}", number - first_job),
+        ("input", _) => name.split_once('/').map_or("input/NAME".into(), |(_, file)| format!("input/NAME/{file}")),
         ("archive", Ok(_)) => format!("archive/NEW.{}", name.split_once('.').map_or("", |it| it.1)),
         _ => path,
     }
@@ -409,7 +460,7 @@ fn template(path: &str, pid: i32, first_job: u32) -> String {
 
 impl Site {
     /// Where that is in the data directory of this service now.
-    fn places(&self, service: &Service) -> Vec<PathBuf> {
+    fn places(&self, service: &Service, first_job: u32) -> Vec<PathBuf> {
         let in_data_dir = |path: &str| match path {
             "" => service.data_dir().to_path_buf(),
             path => service.data_dir().join(path),
@@ -425,16 +476,24 @@ impl Site {
         }
         if let Some((before, after)) = path.clone().split_once('+') {
             let (number, rest) = after.split_at(after.find(|it: char| !it.is_ascii_digit()).unwrap_or(after.len()));
-            let next = if service.is_started() { next_job(service) } else { 0 };
-            path = format!("{before}{}{rest}", next + number.parse::<u32>().unwrap());
+            path = format!("{before}{}{rest}", first_job + number.parse::<u32>().unwrap());
+        }
+        if path.starts_with("input/NAME") {
+            path = path.replace("NAME", &latest_input(service));
         }
         vec![in_data_dir(&path)]
     }
 }
 
-fn next_job(service: &Service) -> u32 {
-    let jobs = service.get("/v1/jobs?limit=1").body;
-    jobs["jobs"][0]["id"].as_str().map_or(0, |id| id.parse::<u32>().unwrap() + 1)
+/// How the input of the job is called that was submitted last: nobody but the journal says it before there is any.
+fn latest_input(service: &Service) -> String {
+    let all = service.data_dir().with_extension("export");
+    let exported = service.moira(&["journal", "export", "--all", &all.display().to_string()]);
+    assert!(exported.status.success(), "{}", String::from_utf8_lossy(&exported.stderr));
+    let text = fs::read_to_string(&all).unwrap();
+    fs::remove_file(all).unwrap();
+    let (_, latest) = text.rsplit_once("\"input\":\"").expect("it takes input");
+    latest.split('"').next().unwrap().to_string()
 }
 
 fn last_archived(folder: &Path) -> u64 {
