@@ -193,4 +193,16 @@ mod tests {
             "{text}"
         );
     }
+
+    #[test]
+    fn what_was_lost_last_is_said_although_nothing_follows() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut log = log(dir.path());
+        fs::write(dir.path().join("logs"), "in the way").unwrap();
+        log.write(b"12345");
+        fs::remove_file(dir.path().join("logs")).unwrap();
+        log.say_what_was_lost();
+        let text = text(dir.path(), "worker-0.log");
+        assert!(text.starts_with("\n[moira: 5 bytes of output were lost here: "), "{text}");
+    }
 }
