@@ -143,6 +143,8 @@ mod tests {
         assert!(!handle(62, vec![submit(true), submit(false)]));
         assert!(!handle(63, vec![Input::Request(Request::Release(cluster::ClaimId(0)))]));
         assert!(!handle(64, Vec::new()), "time that passes may be a reason");
+        let hold = Input::Request(Request::Hold(cluster::ClaimId(0)));
+        assert!(!handle(65, vec![submit(true), hold]), "those behind one that was there may start");
     }
 
     #[test]

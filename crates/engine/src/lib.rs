@@ -206,10 +206,16 @@ impl Engine {
     }
 
     /// Whether all that happened is that jobs came which nobody may start yet. A crowd of them costs no look at all others.
+    /// One that was there before and is held now makes room for those behind it.
     fn only_holds(&self, events: &[Event]) -> bool {
+        // Claims are numbered in order of submission: from this one on all came just now.
+        let first = events.iter().find_map(|event| match event {
+            Event::ClaimSubmitted { claim, .. } => Some(*claim),
+            _ => None,
+        });
         let is_held = |event: &Event| match event {
             Event::ClaimSubmitted { claim, .. } => !self.state.books().claim(*claim).is_waiting(),
-            Event::ClaimHeld { .. } => true,
+            Event::ClaimHeld { claim } => first.is_some_and(|first| *claim >= first),
             _ => false,
         };
         !events.is_empty() && events.iter().all(is_held)

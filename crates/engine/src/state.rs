@@ -422,7 +422,6 @@ impl Core {
             Event::Planned(_) | Event::StartedAtOnce(_) | Event::PlanRefused { .. } => self.opened_at = None,
             Event::ClaimSubmitted { claim, .. } if !self.books.claim(*claim).is_waiting() => {}
             Event::ClaimRefused { .. }
-            | Event::ClaimHeld { .. }
             | Event::RunProgressed { .. }
             | Event::RunTimed { .. }
             | Event::Refitted { .. }

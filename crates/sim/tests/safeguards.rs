@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use cluster::{ClaimId, ClusterDraft, Gpus, JobDraft, QueueDraft, QueueId, Recovery, Scaling, Span, Time, WorkerRange};
-use engine::{Command, Event, Record, Settings, State};
+use cluster::{
+    ClaimId, ClusterDraft, Gpus, JobDraft, QueueDraft, QueueId, Recovery, Run, Scaling, Span, Time, WorkerRange,
+};
+use engine::{Command, Engine, Event, Input, Record, Request, Settings, State};
 use perf::{ScalingLaw, Speed, TrueJob, Truth};
 use plan::{Claim, Reason, Safeguards};
 use policies::PolicyConfig;
@@ -370,6 +372,55 @@ fn an_elastic_job_that_came_first_is_not_overtaken_between_rounds() {
     let told = History::on("1x1", "at-once").job(61, elastic(1, 2), 100).job(62, rigid(1), 100).under("sia:round=60s");
     assert_eq!(told.launched(0), Some(120_000), "its size is chosen in the round");
     assert!(told.launched(1).unwrap() > 120_000);
+}
+
+/// Which jobs are told to start in the second in which a request comes in, after these jobs came at those seconds. They
+/// run until they are stopped.
+fn started_by(cluster: &str, policy: &str, jobs: &[(u64, JobDraft)], at: u64, request: Request) -> Vec<u32> {
+    let (cluster, queues) = ClusterDraft::parse_short(cluster).unwrap().build().unwrap();
+    let settings =
+        Settings { whole_checks: true, safeguards: "reservations=1m,at-once".parse().unwrap(), ..Settings::default() };
+    let built = PolicyConfig::from_text(policy).unwrap().build().unwrap();
+    let (mut engine, _) = Engine::new(cluster, queues, policy, built, settings);
+    let mut started = Vec::new();
+    let mut request = Some(request);
+    for second in 0..=at {
+        let now = Time::from_secs(second);
+        let mut batch: Vec<Input> = Vec::new();
+        for (_, draft) in jobs.iter().filter(|(came, _)| *came == second) {
+            let (spec, speed) = (Arc::new(draft.clone().build().unwrap()), Arc::new(Speed::constant(1.0)));
+            batch.push(Input::Request(Request::Submit { spec, speed, held: false }));
+        }
+        batch.extend(request.take_if(|_| second == at).map(Input::Request));
+        let events = engine.handle(now, batch).events;
+        let launches = events.iter().filter_map(|event| match event {
+            Event::Issued(Command::Launch { run, .. }) => Some(*run),
+            _ => None,
+        });
+        let launches: Vec<Run> = launches.collect();
+        let reports = launches.iter().map(|&run| Input::Report(Event::RunStarted { run })).collect();
+        engine.handle(now, reports);
+        started = launches.iter().map(|run| run.claim.0).collect();
+    }
+    started
+}
+
+#[test]
+fn a_job_that_is_held_lets_those_behind_it_start_between_rounds() {
+    let (sia, strict) = ("sia:round=60s", "composed:order=arrival,preempt=false,round=60s");
+    let cases = [
+        ("an elastic job that came first", sia, "1x1", vec![(61, elastic(1, 2)), (62, rigid(1))], 63),
+        ("a gang with a reservation", sia, "1x2", vec![(0, plain(rigid(1))), (1, rigid(2)), (661, rigid(1))], 662),
+        ("the first in line", strict, "1x2", vec![(0, plain(rigid(1))), (61, rigid(2)), (62, rigid(1))], 63),
+    ];
+    for (what, policy, cluster, jobs, at) in cases {
+        let first = ClaimId(jobs.len() as u32 - 2);
+        let second = vec![jobs.len() as u32 - 1];
+        let by = |request| started_by(cluster, policy, &jobs, at, request);
+        assert_eq!(by(Request::Hold(first)), second, "{what} is held");
+        assert_eq!(by(Request::Cancel(first)), second, "{what} is cancelled");
+        assert_eq!(by(Request::Hold(ClaimId(first.0 + 1))), [] as [u32; 0], "{what} goes first");
+    }
 }
 
 /// Two devices, one job after the other of which one always runs, and a job that needs both.
