@@ -41,6 +41,8 @@ pub struct Reservation {
     pub is_foreseen: bool,
     /// Those that must end first.
     pub after: Vec<ClaimId>,
+    /// Whether they should have ended by now: nobody starts there any more because it is expected to end in time.
+    pub is_late: bool,
 }
 
 /// What a claim can be asked to give up for another.
@@ -394,7 +396,8 @@ impl<'a> After<'a> {
 
 fn is_kept_from(reservation: &Reservation, claim: &Claim, end: Option<Time>) -> bool {
     let is_for_others = reservation.claim != claim.id && claim.priority <= reservation.priority;
-    is_for_others && reservation.at.zip(end).is_none_or(|(at, end)| end > at)
+    let ends_in_time = reservation.at.zip(end).is_some_and(|(at, end)| end <= at);
+    is_for_others && (reservation.is_late || !ends_in_time)
 }
 
 /// What a queue is promised for claims of this one's queue: the root shares out the rest of what it has among its own jobs.

@@ -390,10 +390,13 @@ fn reserve(after: &mut After<'_>, patience: Span, others: Others) {
                 continue;
             }
         }
-        let Some(reservation) = reservation(after, claim, trial, supply, &outlook_now.ends, short) else {
+        let is_late = is_late(claim, now, patience);
+        let ends = if is_late { &outlook_now.by_age } else { &outlook_now.ends };
+        let Some(reservation) = reservation(after, claim, trial, supply, ends, short) else {
             without.extend(is_new.then_some(alike));
             continue;
         };
+        let reservation = Reservation { is_late, ..reservation };
         if keep_free(after, &reservation, patience) {
             outlook = None;
         }
@@ -406,6 +409,16 @@ fn reserve(after: &mut After<'_>, patience: Span, others: Others) {
 
 fn has_waited_too_long(claim: &Claim, now: Time, patience: Span) -> bool {
     is_gang(claim) && now >= claim.waits_since() + patience
+}
+
+/// Whether the claim still waits although devices were to be free for it by now, as was foreseen when some were first
+/// reserved; where nobody could say, it waits as long again as until then. Jobs take longer than they say. From now on what
+/// they say decides neither what is reserved nor who may start there: those that began first are waited for. So nobody
+/// who begins later holds the claim up, and the last of those that had begun is the last to be waited for.
+fn is_late(claim: &Claim, now: Time, patience: Span) -> bool {
+    let Some(Obstacle::ReservedFor { claim: reserved_for, until }) = claim.note.obstacle else { return false };
+    let foreseen = if until == Time::MAX { claim.waits_since() + patience * 2 } else { until };
+    reserved_for == claim.id && now > foreseen
 }
 
 /// Who goes first among those who have waited too long.
@@ -434,6 +447,8 @@ struct Outlook<'a> {
     /// Those that have something, and when they are expected to have ended: those first that end first, and of those of
     /// which nothing is known those that began first.
     ends: Vec<(&'a Claim, Option<Time>)>,
+    /// The same, those first that began first.
+    by_age: Vec<(&'a Claim, Option<Time>)>,
 }
 
 impl<'a> Outlook<'a> {
@@ -447,7 +462,10 @@ impl<'a> Outlook<'a> {
         let end = |claim: &'a Claim| (claim, expected_end(&after.snapshot, claim));
         let mut ends: Vec<_> = holders.into_iter().map(end).collect();
         ends.sort_by_key(|(other, end)| (end.is_none(), *end, other.progress.last_launch, other.id));
-        Outlook { conceded, starting, ends }
+        let began = |other: &Claim| other.progress.last_launch.filter(|_| other.holds().is_some());
+        let mut by_age = ends.clone();
+        by_age.sort_by_key(|(other, _)| (began(other).is_none(), began(other), other.id));
+        Outlook { conceded, starting, ends, by_age }
     }
 
     /// The cluster when everybody has conceded what can be asked for the claim.
@@ -540,8 +558,7 @@ impl<'a> Supply<'a> {
     }
 }
 
-/// Which devices the claim gets, when those who have them will have ended: those that are expected to end first, and of
-/// those of which nothing is known those that began first.
+/// Which devices the claim gets, when those who have them will have ended, in this order.
 fn reservation(
     after: &After<'_>,
     claim: &Claim,
@@ -580,6 +597,7 @@ fn reservation(
             at,
             is_foreseen: leaving.iter().all(|(other, _)| after.snapshot.is_foreseen(other)),
             after: leaving.iter().map(|(other, _)| other.id).collect(),
+            is_late: false,
         });
     }
     None
@@ -798,6 +816,7 @@ mod tests {
                 at: ends.map(|ends| ends.into_iter().max().unwrap_or(after.snapshot.now)),
                 is_foreseen: left.iter().all(|other| after.snapshot.is_foreseen(other)),
                 after: left.iter().map(|other| other.id).collect(),
+                is_late: false,
             };
             keep_free(after, &reservation, PATIENCE);
             let obstacle = Obstacle::ReservedFor { claim: claim.id, until: reservation.at.unwrap_or(Time::MAX) };

@@ -558,3 +558,48 @@ fn short_jobs_use_what_is_reserved_if_they_end_in_time() {
     let start = told.launched(1).unwrap();
     assert!((1_000_000..1_010_000).contains(&start), "{start}");
 }
+
+#[test]
+fn an_elastic_job_uses_what_is_reserved_and_gives_it_back_when_the_gang_can_start() {
+    for policy in [DEFAULT, "pollux:round=5s"] {
+        let told = History::on("1x4", "reservations=1m,at-once")
+            .job(0, plain(rigid(2)), 500)
+            .job(0, plain(rigid(1)), 200)
+            .job(1, elastic(1, 4), 9000)
+            .job(2, rigid(3), 1000)
+            .under(policy);
+        assert_eq!(told.given(190), [2, 1, 1, 0], "{policy}");
+        assert_eq!(told.reason(190, 3), Reason::Reserved, "{policy}");
+        assert_eq!(told.given(490), [2, 0, 2, 0], "{policy}: it grows onto what is kept");
+        assert_eq!(told.given(530), [0, 0, 1, 3], "{policy}: and gives it back");
+        let start = told.launched(3).unwrap();
+        assert!((500_000..=520_000).contains(&start), "{policy}: started after {start} ms");
+    }
+}
+
+#[test]
+fn a_gang_starts_though_jobs_say_that_they_end_earlier_than_they_do() {
+    // Those of one node at a time, and those that may be spread.
+    let on_one_node = |gpus| {
+        let mut draft = rigid(1);
+        draft.roles[0].slice.as_mut().unwrap().count = gpus;
+        draft
+    };
+    for (gang, says) in [(on_one_node(4), 1), (on_one_node(3), 20), (rigid(4), 1), (rigid(6), 20), (rigid(8), 5)] {
+        for policy in [DEFAULT, "las:round=5s", "tiresias", "composed:order=arrival,round=5s"] {
+            let mut history = History::on("2x4", "reservations=1m,at-once").job(200, gang.clone(), 300);
+            for index in 0..600 {
+                let says = JobDraft { expected: Some(Span::from_secs(says)), ..plain(rigid(1)) };
+                history = history.job(5 * index, says, 60 + 7 * (index % 13));
+            }
+            history.jobs.sort_by_key(|job| job.submitted);
+            let told = history.under(policy);
+            let gangs = told.at(u64::MAX / 1000);
+            let gang = gangs.books().claims().iter().find(|claim| claim.spec.min_gpus() > Gpus::whole(1)).unwrap().id;
+            let start = told.launched(gang.0).unwrap_or(u64::MAX);
+            // It waits for a minute, for what was foreseen then, and for the longest of those that had begun by then.
+            let latest = 200 + 60 + 60 + 144;
+            assert!(start <= latest * 1000, "{policy}, {says} s are said: started after {start} ms, not {latest} s");
+        }
+    }
+}
