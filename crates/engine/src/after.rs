@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use cluster::{ClaimId, Gpus, Grain, JobSpec, Placement, QueueId, SliceSet, Slot, Time};
+use cluster::{ClaimId, Gpus, Grain, JobSpec, Placement, QueueId, QueueTree, SliceSet, Slot, Time};
 use plan::place::{self, Style};
 use plan::{Allotment, Claim, Note, Plan, Room, Snapshot};
 
@@ -237,12 +237,39 @@ impl<'a> After<'a> {
     /// What is reserved for others.
     pub(crate) fn kept_from(&self, claim: &Claim) -> impl Iterator<Item = &Reservation> {
         let end = if self.reserved.is_empty() { None } else { self.end_if_started(claim) };
-        self.reserved.iter().filter(move |reservation| is_kept_from(reservation, claim, end))
+        self.reserved.iter().filter(move |reservation| self.keeps_off(reservation, claim, end))
     }
 
     /// Whether what is reserved is not for this claim.
     pub(crate) fn is_kept_from(&self, reservation: &Reservation, claim: &Claim) -> bool {
-        is_kept_from(reservation, claim, self.end_if_started(claim))
+        self.keeps_off(reservation, claim, self.end_if_started(claim))
+    }
+
+    fn keeps_off(&self, reservation: &Reservation, claim: &Claim, end: Option<Time>) -> bool {
+        is_kept_from(reservation, claim, end) && !self.is_promised_before(claim, reservation.claim)
+    }
+
+    /// Whether the claim's queue is promised what it needs, and that of the other would borrow: among queues that lie apart
+    /// a promise comes first.
+    pub(crate) fn is_promised_before(&self, claim: &Claim, other: ClaimId) -> bool {
+        let queues = &self.snapshot.books.queues;
+        let other = self.snapshot.claim(other);
+        if queues.len() == 1 || claim.spec.queue == other.spec.queue {
+            return false;
+        }
+        let (ours, theirs) = (path(queues, claim.spec.queue), path(queues, other.spec.queue));
+        let common = in_common(&ours, &theirs);
+        let Some(&ours) = ours.get(common) else { return false };
+        let would_have = |claim: &Claim, has: Gpus| {
+            let has = has.saturating_sub(self.target(claim.id).map_or(Gpus::ZERO, |target| target.placement.gpus()));
+            let least = fewest(claim, &self.snapshot).unwrap_or_else(|| claim.spec.scaling.min());
+            has.saturating_add(claim.spec.gpus(least))
+        };
+        let borrows = match theirs.get(common) {
+            Some(&queue) => would_have(other, self.used(queue)) > self.promised(queue),
+            None => would_have(other, used_itself(self, theirs[common - 1])) > left_over(self, theirs[common - 1]),
+        };
+        borrows && would_have(claim, self.used(ours)) <= self.promised(ours)
     }
 
     /// When the claim would end if it had devices from now on, as far as anybody can say.
@@ -263,12 +290,15 @@ impl<'a> After<'a> {
             self.set(claim, Some(place));
             return Some(Vec::new());
         }
-        let asked: Vec<_> = concessions.iter().filter(|(_, other)| may_ask(self, other)).collect();
-        if asked.is_empty() {
+        if !concessions.iter().any(|(_, other)| may_ask(self, other)) {
             return None;
         }
         let mut all = self.clone();
-        asked.into_iter().for_each(|(concession, other)| all.ask(*concession, other));
+        for (concession, other) in concessions {
+            if may_ask(&all, other) {
+                all.ask(*concession, other);
+            }
+        }
         all.place_for(claim, |gpus| may_have(&all, claim, gpus))?;
         let mut trial = self.clone();
         let mut conceded: Vec<(&Claim, Arc<Allotment>)> = Vec::new();
@@ -403,6 +433,24 @@ fn is_kept_from(reservation: &Reservation, claim: &Claim, end: Option<Time>) -> 
 /// What a queue is promised for claims of this one's queue: the root shares out the rest of what it has among its own jobs.
 fn own_promise(after: &After<'_>, claim: &Claim, queue: QueueId) -> Gpus {
     if queue == claim.spec.queue { left_over(after, queue) } else { after.promised(queue) }
+}
+
+/// The queues above a claim of this one, and it, from the root down.
+pub(crate) fn path(queues: &QueueTree, queue: QueueId) -> Vec<QueueId> {
+    let mut path: Vec<QueueId> = queues.ancestry(queue).collect();
+    path.reverse();
+    path
+}
+
+/// How many queues from the root down two paths have in common.
+pub(crate) fn in_common(one: &[QueueId], other: &[QueueId]) -> usize {
+    one.iter().zip(other).take_while(|(one, other)| one == other).count()
+}
+
+/// What the jobs of a queue itself would have.
+pub(crate) fn used_itself(after: &After<'_>, queue: QueueId) -> Gpus {
+    let below: Gpus = after.snapshot.books.queues.children(queue).map(|(child, _)| after.used(child)).sum();
+    after.used(queue).saturating_sub(below)
 }
 
 /// What a queue is promised beyond what those below it are.

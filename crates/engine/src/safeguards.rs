@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use cluster::{ClaimId, Devices, Gpus, Grain, NodeId, QueueId, Role, Slice, Span, Time};
 use plan::{Claim, ClassId, Note, Obstacle, Plan, Reason, Rhythm, Safeguards, Snapshot, Turns, place};
 
-use crate::after::{After, Concession, Reservation, fewest, left_over};
+use crate::after::{After, Concession, Reservation, fewest, in_common, left_over, path, used_itself};
 
 /// What the rules need to know beside the snapshot.
 #[derive(Debug, Clone, Copy)]
@@ -34,12 +34,18 @@ pub(crate) fn amend(snapshot: &Snapshot<'_>, plan: Plan, rules: Rules) -> Plan {
     if let Some(patience) = rules.patience() {
         keep_reserved_starts(&mut after, patience);
         reserve(&mut after, patience, Others::Concede);
+        if guarantees {
+            give_until_nobody_loses(&mut after);
+        }
         let next = after.waiting().into_iter().filter(|claim| is_gang(claim));
         let next = next.map(|claim| claim.waits_since() + patience).filter(|&at| at > snapshot.now).min();
         wake_at = [wake_at, next].into_iter().flatten().min();
     }
     if minimum_first {
         minimum_comes_first(&mut after);
+        if guarantees {
+            give_until_nobody_loses(&mut after);
+        }
     }
     after.into_plan(Plan { wake_at, ..plan })
 }
@@ -138,24 +144,48 @@ fn keep_guarantees(after: &mut After<'_>) {
         return;
     }
     refuse_pins_beyond_promises(after);
-    let mut waiting = after.waiting();
+    let waiting = after.waiting();
     // Why it was stopped says more than that it waits.
     let reclaimed = waiting.iter().filter(|claim| claim.note.reason == Reason::Reclaimed);
     reclaimed.for_each(|claim| after.note(claim.id, None));
+    give_until_nobody_loses(after);
+}
+
+/// What jobs of a queue lost, to this rule or to the others, leaves more of what the queue is promised to others of it:
+/// they are looked at again, a few times at most.
+fn give_until_nobody_loses(after: &mut After<'_>) {
+    let queues_below_root = after.snapshot.books.queues.len() - 1;
+    for _ in 0..queues_below_root {
+        if !give_what_is_promised(after) {
+            break;
+        }
+    }
+}
+
+/// Goes once through those that wait. Returns whether anybody lost something.
+fn give_what_is_promised(after: &mut After<'_>) -> bool {
+    let mut waiting = after.waiting();
     waiting.sort_by_key(|claim| turn(claim));
+    let mut anybody_lost = false;
     let mut without: BTreeSet<ClassId> = BTreeSet::new();
     for claim in waiting {
         if without.contains(&claim.class) || !is_entitled(after, claim) {
             continue;
         }
-        let mut borrowers: Vec<&Claim> = after.holders();
-        borrowers.retain(|other| may_be_stopped(other) && loan(after, other, claim).is_some());
-        borrowers.sort_by_key(|other| (!after.starts(other), other.priority, Reverse((other.submitted, other.id))));
-        let shrink = borrowers.iter().map(|&other| (Concession::Shrink, other));
-        let stop = borrowers.iter().map(|&other| (Concession::Stop, other));
-        let concessions: Vec<_> = shrink.chain(stop).collect();
-        let loans: Vec<_> = borrowers.iter().map(|other| (other.id, loan(after, other, claim))).collect();
-        let borrows = |after: &After<'_>, other: &Claim| loan(after, other, claim).is_some();
+        let mut others: Vec<&Claim> = after.holders();
+        others.retain(|other| may_be_stopped(other) && parties(after, other, claim).is_some());
+        // Queues that are near give back first: only then it may show that those above them are short as well.
+        others.sort_by_key(|other| {
+            let apart = (Reverse(nearness(after, other, claim)), !is_borrowed(after, other, claim));
+            (apart, !after.starts(other), other.priority, Reverse((other.submitted, other.id)))
+        });
+        let mut concessions: Vec<_> = others.iter().map(|&other| (Concession::Shrink, other)).collect();
+        let near = |one: &&Claim, other: &&Claim| nearness(after, one, claim) == nearness(after, other, claim);
+        for (index, alike) in others.chunk_by(near).enumerate() {
+            let shrink = alike.iter().filter(|_| index > 0).map(|&other| (Concession::Shrink, other));
+            concessions.extend(shrink.chain(alike.iter().map(|&other| (Concession::Stop, other))));
+        }
+        let borrows = |after: &After<'_>, other: &Claim| is_on_loan(after, other, claim);
         let within_limits = |after: &After<'_>, claim: &Claim, gpus| after.is_within_limits(claim, gpus);
         let made = after.make_room(claim, &concessions, borrows, within_limits);
         let Some(lost) = made else {
@@ -164,9 +194,8 @@ fn keep_guarantees(after: &mut After<'_>) {
             }
             continue;
         };
-        let of = |id: ClaimId| loans.iter().find(|(other, _)| *other == id).and_then(|(_, loan)| *loan);
         for other in &lost {
-            let (lender, borrower) = of(other.id).expect("whoever concedes borrows");
+            let (lender, borrower) = parties(after, other, claim).expect("whoever concedes borrows");
             let obstacle = Obstacle::Lent { lender, borrower };
             let chosen = after.target(other.id).map(|target| target.placement.shape(after.snapshot.cluster()));
             let changes = after.target(other.id) != other.target.as_ref();
@@ -175,10 +204,12 @@ fn keep_guarantees(after: &mut After<'_>) {
                 changes.then_some(Note { reason: Reason::Reclaimed, chosen, obstacle: Some(obstacle) }),
             );
         }
-        let loan = lost.first().and_then(|other| of(other.id));
+        anybody_lost |= !lost.is_empty();
+        let loan = lost.first().and_then(|other| parties(after, other, claim));
         let obstacle = loan.map(|(lender, borrower)| Obstacle::Lent { lender, borrower });
         settled(after, claim, Reason::Guaranteed, obstacle);
     }
+    anybody_lost
 }
 
 /// A claim that nobody may ever stop starts only within what its queues are promised.
@@ -222,29 +253,42 @@ fn needed(after: &After<'_>, claim: &Claim) -> Option<Gpus> {
     Some(claim.spec.gpus(fewest(claim, &after.snapshot)?))
 }
 
-/// Which queue would get back from which what it is promised, if the claim got something of what the other has: below the
-/// first queue that they have in common, the one is short, and the other has more than it is promised.
-fn loan(after: &After<'_>, borrower: &Claim, claim: &Claim) -> Option<(QueueId, QueueId)> {
+/// Which queue would get back from which what it is promised, if the claim got something of what the other has: those
+/// below the first queue that they have in common, or that queue itself if the other is of it.
+fn parties(after: &After<'_>, borrower: &Claim, claim: &Claim) -> Option<(QueueId, QueueId)> {
     let queues = &after.snapshot.books.queues;
-    let path = |claim: &Claim| {
-        let mut path: Vec<QueueId> = queues.ancestry(claim.spec.queue).collect();
-        path.reverse();
-        path
-    };
-    let (theirs, ours) = (path(borrower), path(claim));
-    let common = theirs.iter().zip(&ours).take_while(|(one, other)| one == other).count();
-    let &lender = ours.get(common)?;
-    let short = after.used(lender).saturating_add(needed(after, claim)?) <= after.promised(lender);
-    let has_too_much = match theirs.get(common) {
-        Some(&queue) => after.used(queue) > after.promised(queue),
-        None => {
-            let parent = theirs[common - 1];
-            let below: Gpus = queues.children(parent).map(|(child, _)| after.used(child)).sum();
-            after.used(parent).saturating_sub(below) > left_over(after, parent)
-        }
-    };
+    let (theirs, ours) = (path(queues, borrower.spec.queue), path(queues, claim.spec.queue));
+    let common = in_common(&theirs, &ours);
     let from = theirs.get(common).copied().unwrap_or(theirs[common - 1]);
-    (short && has_too_much).then_some((lender, from))
+    Some((*ours.get(common)?, from))
+}
+
+/// Whether of these two the one is short, and the other has more than it is promised.
+fn is_on_loan(after: &After<'_>, borrower: &Claim, claim: &Claim) -> bool {
+    let Some(((lender, from), needed)) = parties(after, borrower, claim).zip(needed(after, claim)) else {
+        return false;
+    };
+    let short = after.used(lender).saturating_add(needed) <= after.promised(lender);
+    let is_above = after.snapshot.books.queues.ancestry(lender).any(|queue| queue == from);
+    short
+        && match is_above {
+            false => after.used(from) > after.promised(from),
+            true => used_itself(after, from) > left_over(after, from),
+        }
+}
+
+/// How many queues two claims have in common.
+fn nearness(after: &After<'_>, one: &Claim, other: &Claim) -> usize {
+    let queues = &after.snapshot.books.queues;
+    in_common(&path(queues, one.spec.queue), &path(queues, other.spec.queue))
+}
+
+/// Whether each queue of the borrower that is not the claim's too has more than it is promised. Where only one above it
+/// has, others below that one are to give back.
+fn is_borrowed(after: &After<'_>, borrower: &Claim, claim: &Claim) -> bool {
+    let theirs = path(&after.snapshot.books.queues, borrower.spec.queue);
+    let apart = &theirs[nearness(after, borrower, claim)..];
+    apart.iter().all(|&queue| after.used(queue) > after.promised(queue))
 }
 
 /// Whether the claim may be stopped because its queue borrows.
@@ -497,6 +541,7 @@ fn to_minimum<'a>(after: &After<'a>) -> Vec<(Concession, &'a Claim)> {
 /// Whether one that this plan would start can be asked not to, for the claim.
 fn may_be_asked(after: &After<'_>, other: &Claim, claim: &Claim, patience: Span) -> bool {
     let guaranteed = after.is_noted(other.id) && after.target(other.id) != other.target.as_ref();
+    let guaranteed = guaranteed || after.is_promised_before(other, claim.id);
     let may_keep = guaranteed || is_in_its_time(other, after.snapshot.now, patience);
     other.priority <= claim.priority && !may_keep && !goes_before(after, other, claim, patience)
 }

@@ -223,6 +223,78 @@ fn with_all_safeguards_nobody_waits_for_its_minimum_but_for_devices_that_are_res
     assert!(rounds > 5000 && reserved > 500, "{rounds} rounds, {reserved} times something was reserved");
 }
 
+/// A job that waits although it would fit into what one of its queues is guaranteed. All GPUs of the machine are guaranteed
+/// to somebody, at each level, any worker fits on any of them, and no queue is limited. So other queues have what is
+/// missing beyond their guarantees, and as it was not started for good it can be taken back; but what may never be
+/// stopped has to fit into the guarantees of all its queues beside others that may not. And where queues do not set jobs
+/// apart, who has waited too long for several devices comes first.
+fn waits_for_its_guarantee(state: &State) -> Option<ClaimId> {
+    let books = state.books();
+    let has = |claim: &Claim| claim.target.as_ref().map_or(0, |target| target.placement.tasks_of(0));
+    let below = |claim: &Claim, queue: QueueId| books.queues.ancestry(claim.spec.queue).any(|it| it == queue);
+    let used = |queue: QueueId, counts: &dyn Fn(&Claim) -> bool| -> u32 {
+        books.claims().live().filter(|claim| below(claim, queue) && counts(claim)).map(has).sum()
+    };
+    let fits = |claim: &Claim, queue: QueueId, counts: &dyn Fn(&Claim) -> bool| {
+        Gpus::whole(used(queue, counts) + claim.spec.scaling.min()) <= books.queues.queue(queue).guarantee
+    };
+    let is_entitled = |claim: &&Claim| {
+        let queues = || books.queues.ancestry(claim.spec.queue).filter(|&queue| queue != QueueId::ROOT);
+        let pins_fit = queues().all(|queue| fits(claim, queue, &|other| other.spec.pinned));
+        (pins_fit || !claim.spec.pinned) && queues().any(|queue| fits(claim, queue, &|_| true))
+    };
+    // Whether the queue below those of the other is guaranteed what the one needs.
+    let is_apart = |claim: &Claim, other: &Claim| {
+        let queues = books.queues.ancestry(claim.spec.queue);
+        let apart = queues.take_while(|&queue| !below(other, queue)).last();
+        apart.is_some_and(|queue| fits(claim, queue, &|_| true))
+    };
+    let waiting = || books.claims().live().filter(|claim| claim.is_waiting());
+    let gives_way = |claim: &Claim| {
+        let mut gangs = waiting().filter(|gang| gang.id != claim.id && gang.note.reason == Reason::Reserved);
+        gangs.any(|gang| !is_apart(claim, gang) || is_apart(gang, claim))
+    };
+    let mut waiting = waiting().filter(|claim| !gives_way(claim));
+    waiting.find(is_entitled).map(|claim| claim.id)
+}
+
+#[test]
+fn after_every_round_nobody_waits_for_what_its_queues_are_guaranteed() {
+    let (mut rounds, mut reclaimed) = (0, 0);
+    for seed in 0..40_u64 {
+        let mut history = drawn(seed);
+        if seed % 4 < 2 {
+            history.safeguards.reserve_after = None;
+        }
+        if seed % 2 == 0 {
+            history = history.queues(&[("lab", 5.0), ("firm", 3.0), ("x", 3.0), ("y", 2.0)]);
+            history.draft.queues[2..].iter_mut().for_each(|queue| queue.parent = Some("lab".into()));
+        }
+        for (index, job) in history.jobs.iter_mut().enumerate() {
+            let mut draft = (**job.spec).clone();
+            if seed % 2 == 0 {
+                draft.queue = QueueId(2 + (index * 7 % 3) as u16);
+            }
+            if index % 7 == 3 {
+                draft = JobDraft { pinned: true, ..plain(draft) };
+            }
+            job.spec = Arc::new(draft.build().unwrap());
+        }
+        for (policy, _) in live_policies() {
+            let mut state = State::default();
+            for record in history.under(policy).records {
+                state.apply(record.at, &record.event);
+                let Event::Planned(plan) = &record.event else { continue };
+                rounds += 1;
+                reclaimed += plan.notes.iter().filter(|(_, note)| note.reason == Reason::Reclaimed).count();
+                let found = waits_for_its_guarantee(&state);
+                assert_eq!(found, None, "{policy}, seed {seed}, at {}", record.at);
+            }
+        }
+    }
+    assert!(rounds > 5000 && reclaimed > 100, "{rounds} rounds, {reclaimed} times something was reclaimed");
+}
+
 #[test]
 fn a_history_is_run_again_with_the_safeguards_that_it_had() {
     let safeguards = "minimum-first,guarantees,reservations=90s";
@@ -326,6 +398,54 @@ fn a_pinned_job_starts_only_within_what_its_queue_is_promised() {
             .under(policy);
         assert_eq!(told.given(10), [2, 0], "{policy}: nobody could take it back");
         assert_eq!(told.given(60), [2, 0, 2], "{policy}");
+    }
+}
+
+/// A lab with two groups in it, and a firm beside it.
+fn lab_and_firm() -> History {
+    let queues = [("lab", 5.0), ("firm", 3.0), ("x", 3.0), ("y", 2.0)];
+    let mut history = History::on("2x4", "guarantees").queues(&queues);
+    history.draft.queues[2..].iter_mut().for_each(|queue| queue.parent = Some("lab".into()));
+    history
+}
+
+#[test]
+fn a_queue_gets_back_what_its_sibling_and_what_another_of_its_parent_borrow_together() {
+    for policy in POLICIES {
+        let (firm, x, y) = (2, 3, 4);
+        let mut history = lab_and_firm();
+        for _ in 0..5 {
+            history = history.job(0, in_queue(firm, with_checkpoints(1)), 9000);
+        }
+        for _ in 0..3 {
+            history = history.job(0, in_queue(y, with_checkpoints(1)), 9000);
+        }
+        let told = history.job(60, in_queue(x, rigid(3)), 9000).under(policy);
+        let state = told.at(90);
+        let used = [firm, x, y].map(|queue| state.books().used(QueueId(queue)));
+        assert_eq!(used, [3, 3, 2].map(Gpus::whole), "{policy}: one of the three from the sibling, two from the firm");
+    }
+}
+
+#[test]
+fn a_job_within_its_guarantee_is_not_held_up_by_a_reservation_of_one_that_would_borrow() {
+    for policy in POLICIES {
+        let (a, b) = (1, 2);
+        let told = History::on("1x4", "reservations=1m,guarantees,at-once")
+            .queues(&[("a", 2.0), ("b", 2.0)])
+            .job(0, in_queue(a, plain(rigid(2))), 2000)
+            .job(1, in_queue(a, rigid(4)), 100)
+            .job(100, in_queue(b, plain(rigid(1))), 5000)
+            .job(102, in_queue(a, plain(rigid(1))), 5000)
+            .under(policy);
+        assert_eq!(
+            told.given(130),
+            [2, 0, 1, 0],
+            "{policy}: devices are kept only from those that would borrow as well"
+        );
+        if policy == DEFAULT {
+            assert_eq!(told.launched(2), Some(100_000), "at once");
+        }
     }
 }
 
