@@ -165,10 +165,8 @@ impl Measures {
 
     fn ended(&self, now: Time, claim: &Claim, outcome: Outcome) {
         count(&self.finished, [("outcome", format!("{outcome:?}"))]);
-        let spent = claim.progress.executed(now);
-        if !spent.is_zero() {
-            let resizes = f64::from(claim.progress.resizes + claim.progress.preemptions);
-            self.resizes_per_hour.observe(resizes * 3600.0 / spent.as_secs_f64().max(SHORTEST_SECONDS));
+        if let Some(resizes) = resizes_per_hour(now, claim) {
+            self.resizes_per_hour.observe(resizes);
         }
         if claim.spec.deadline.is_some_and(|deadline| now > deadline) {
             count(&self.deadline_misses, []);
@@ -230,6 +228,7 @@ struct Levels {
     capacity_gpus: Level,
     quota_gpus: Level,
     fair_share: Level,
+    most_resizes: Level,
     last_decision: Level,
     journal_entries: Level,
     ready: Level,
@@ -265,6 +264,8 @@ impl Levels {
         for ((which, labels), value) in by {
             tables[usize::from(which)].get_or_create(&labels).set(value);
         }
+        let resizes = books.claims().live().filter_map(|claim| resizes_per_hour(shown.state.now(), claim));
+        levels.most_resizes.get_or_create(&Vec::new()).set(resizes.fold(0.0, f64::max));
         for (id, kind) in books.cluster.kinds() {
             let labels = vec![("gpu_type", kind.name.to_string())];
             levels.capacity_gpus.get_or_create(&labels).set(f64::from(books.cluster.gpus_of(id)));
@@ -298,6 +299,11 @@ impl Levels {
         registry.register("capacity_gpus", "GPUs there are", self.capacity_gpus);
         registry.register("quota_gpus", "GPUs a queue may hold", self.quota_gpus);
         registry.register("fair_share_ratio", "GPUs meant for a queue over its fair share", self.fair_share);
+        registry.register(
+            "most_resizes_per_hour",
+            "the most often that one of the jobs that have not ended was resized or preempted, for each hour it ran",
+            self.most_resizes,
+        );
         registry.register("last_decision", "the number of the latest decision", self.last_decision);
         registry.register("journal_entries", "the number of the latest journal entry", self.journal_entries);
         registry.register("ready", "whether anything can be taken on", self.ready);
@@ -305,6 +311,13 @@ impl Levels {
         let version = vec![("version", env!("CARGO_PKG_VERSION"))];
         registry.register("build", "this program", Info::new(version));
     }
+}
+
+/// How often a job was resized or preempted for each hour it ran; nothing if it never did.
+fn resizes_per_hour(now: Time, claim: &Claim) -> Option<f64> {
+    let spent = claim.progress.executed(now);
+    let resizes = f64::from(claim.progress.resizes + claim.progress.preemptions);
+    (!spent.is_zero()).then(|| resizes * 3600.0 / spent.as_secs_f64().max(SHORTEST_SECONDS))
 }
 
 fn count<const N: usize>(family: &Count, labels: [(&'static str, String); N]) {

@@ -232,12 +232,14 @@ fn how_often_a_job_was_resized_is_counted_for_each_hour_it_ran() {
     let mut bench = Bench::grown();
     assert!(bench.metrics().contains("moira_resizes_per_hour_count 0\n"), "{}", bench.metrics());
     let launched = bench.live.core.engine.state().books().claim(FIRST.claim).progress.last_launch.unwrap();
+    let never = "moira_most_resizes_per_hour{} 0.0\n";
+    assert!(!bench.metrics().contains(never), "it was resized, and still runs:\n{}", bench.metrics());
     bench.second = launched.as_millis() / 1000 + 1800 - 1;
     let ended = executors::Exit { code: Some(0), signal: None };
     let ending = executors::Ending { started: true, exits: vec![ended; 2], ..executors::Ending::default() };
     bench.hear(News::Ended { run: FIRST, ending });
     let metrics = bench.metrics();
-    for line in ["moira_resizes_per_hour_count 1\n", "moira_resizes_per_hour_sum 2.0\n"] {
+    for line in ["moira_resizes_per_hour_count 1\n", "moira_resizes_per_hour_sum 2.0\n", never] {
         assert!(metrics.contains(line), "{line} is not in\n{metrics}");
     }
 }
