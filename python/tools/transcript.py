@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import getpass
 import os
+import pwd
 import re
 import shutil
 import signal
@@ -137,7 +137,7 @@ class Shell:
 
 def without_user(lines: list[str]) -> list[str]:
     """The same for whoever runs it: tables have a column for the user."""
-    user = getpass.getuser()
+    user = pwd.getpwuid(os.geteuid()).pw_name
     column = next((line.index(" USER ") + 1 for line in lines[:1] if " USER " in line), None)
     if column is None:
         return lines
