@@ -5,12 +5,15 @@
 //! now before anything else, so that a policy which wants the same thing again in the next round changes nothing.
 
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use cluster::{ClaimId, Devices, Gpus, Grain, NodeId, QueueId, Role, Slice, Span, Time};
 use plan::{Claim, ClassId, Note, Obstacle, Plan, Reason, Rhythm, Safeguards, Snapshot, Turns, place};
 
 use crate::after::{After, Concession, Reservation, fewest, in_common, left_over, path, used_itself};
+
+/// So often in one round those that wait are looked at again for what others have lost.
+const MOST_PASSES: usize = 4;
 
 /// What the rules need to know beside the snapshot.
 #[derive(Debug, Clone, Copy)]
@@ -152,10 +155,10 @@ fn keep_guarantees(after: &mut After<'_>) {
 }
 
 /// What jobs of a queue lost, to this rule or to the others, leaves more of what the queue is promised to others of it:
-/// they are looked at again, a few times at most.
+/// they are looked at again. What is still left then is left to the next round.
 fn give_until_nobody_loses(after: &mut After<'_>) {
     let queues_below_root = after.snapshot.books.queues.len() - 1;
-    for _ in 0..queues_below_root {
+    for _ in 0..queues_below_root.min(MOST_PASSES) {
         if !give_what_is_promised(after) {
             break;
         }
@@ -172,18 +175,12 @@ fn give_what_is_promised(after: &mut After<'_>) -> bool {
         if without.contains(&claim.class) || !is_entitled(after, claim) {
             continue;
         }
-        let mut others: Vec<&Claim> = after.holders();
-        others.retain(|other| may_be_stopped(other) && parties(after, other, claim).is_some());
-        // Queues that are near give back first: only then it may show that those above them are short as well.
-        others.sort_by_key(|other| {
-            let apart = (Reverse(nearness(after, other, claim)), !is_borrowed(after, other, claim));
-            (apart, !after.starts(other), other.priority, Reverse((other.submitted, other.id)))
-        });
-        let mut concessions: Vec<_> = others.iter().map(|&other| (Concession::Shrink, other)).collect();
-        let near = |one: &&Claim, other: &&Claim| nearness(after, one, claim) == nearness(after, other, claim);
-        for (index, alike) in others.chunk_by(near).enumerate() {
-            let shrink = alike.iter().filter(|_| index > 0).map(|&other| (Concession::Shrink, other));
-            concessions.extend(shrink.chain(alike.iter().map(|&other| (Concession::Stop, other))));
+        let others = creditors_of(after, claim);
+        let mut concessions: Vec<_> = others.iter().map(|&(_, other)| (Concession::Shrink, other)).collect();
+        for (index, alike) in others.chunk_by(|(one, _), (other, _)| one == other).enumerate() {
+            let alike = alike.iter().map(|&(_, other)| other);
+            let shrink = alike.clone().filter(|_| index > 0).map(|other| (Concession::Shrink, other));
+            concessions.extend(shrink.chain(alike.map(|other| (Concession::Stop, other))));
         }
         let borrows = |after: &After<'_>, other: &Claim| is_on_loan(after, other, claim);
         let within_limits = |after: &After<'_>, claim: &Claim, gpus| after.is_within_limits(claim, gpus);
@@ -253,6 +250,36 @@ fn needed(after: &After<'_>, claim: &Claim) -> Option<Gpus> {
     Some(claim.spec.gpus(fewest(claim, &after.snapshot)?))
 }
 
+/// Those that may have to give the claim what its queues are promised, in the order in which they are asked, and how many
+/// queues each has in common with it. None, if nobody borrows at present.
+fn creditors_of<'a>(after: &After<'a>, claim: &Claim) -> Vec<(usize, &'a Claim)> {
+    let queues = &after.snapshot.books.queues;
+    let mut others: Vec<&Claim> = after.holders();
+    others.retain(|other| may_be_stopped(other));
+    // By queues: there are far fewer of them than claims.
+    let mut apart: BTreeMap<QueueId, Option<(usize, bool)>> = BTreeMap::new();
+    let mut anybody_borrows = false;
+    for other in &others {
+        apart.entry(other.spec.queue).or_insert_with(|| {
+            parties(after, other, claim)?;
+            anybody_borrows |= is_on_loan(after, other, claim);
+            let theirs = path(queues, other.spec.queue);
+            let common = in_common(&theirs, &path(queues, claim.spec.queue));
+            // Where only a queue above it has more than it is promised, others below that one are to give back first.
+            Some((common, theirs[common..].iter().all(|&queue| after.used(queue) > after.promised(queue))))
+        });
+    }
+    if !anybody_borrows {
+        return Vec::new();
+    }
+    let mut asked: Vec<_> = others.into_iter().filter_map(|other| Some((apart[&other.spec.queue]?, other))).collect();
+    // Queues that are near give back first: only then it may show that those above them are short as well.
+    asked.sort_by_key(|&((common, borrows), other)| {
+        (Reverse(common), !borrows, !after.starts(other), other.priority, Reverse((other.submitted, other.id)))
+    });
+    asked.into_iter().map(|((common, _), other)| (common, other)).collect()
+}
+
 /// Which queue would get back from which what it is promised, if the claim got something of what the other has: those
 /// below the first queue that they have in common, or that queue itself if the other is of it.
 fn parties(after: &After<'_>, borrower: &Claim, claim: &Claim) -> Option<(QueueId, QueueId)> {
@@ -275,20 +302,6 @@ fn is_on_loan(after: &After<'_>, borrower: &Claim, claim: &Claim) -> bool {
             false => after.used(from) > after.promised(from),
             true => used_itself(after, from) > left_over(after, from),
         }
-}
-
-/// How many queues two claims have in common.
-fn nearness(after: &After<'_>, one: &Claim, other: &Claim) -> usize {
-    let queues = &after.snapshot.books.queues;
-    in_common(&path(queues, one.spec.queue), &path(queues, other.spec.queue))
-}
-
-/// Whether each queue of the borrower that is not the claim's too has more than it is promised. Where only one above it
-/// has, others below that one are to give back.
-fn is_borrowed(after: &After<'_>, borrower: &Claim, claim: &Claim) -> bool {
-    let theirs = path(&after.snapshot.books.queues, borrower.spec.queue);
-    let apart = &theirs[nearness(after, borrower, claim)..];
-    apart.iter().all(|&queue| after.used(queue) > after.promised(queue))
 }
 
 /// Whether the claim may be stopped because its queue borrows.
@@ -540,10 +553,14 @@ fn to_minimum<'a>(after: &After<'a>) -> Vec<(Concession, &'a Claim)> {
 
 /// Whether one that this plan would start can be asked not to, for the claim.
 fn may_be_asked(after: &After<'_>, other: &Claim, claim: &Claim, patience: Span) -> bool {
-    let guaranteed = after.is_noted(other.id) && after.target(other.id) != other.target.as_ref();
-    let guaranteed = guaranteed || after.is_promised_before(other, claim.id);
-    let may_keep = guaranteed || is_in_its_time(other, after.snapshot.now, patience);
-    other.priority <= claim.priority && !may_keep && !goes_before(after, other, claim, patience)
+    let guaranteed = || {
+        let is_given = after.is_noted(other.id) && after.target(other.id) != other.target.as_ref();
+        is_given || after.is_promised_before(other, claim.id)
+    };
+    other.priority <= claim.priority
+        && !is_in_its_time(other, after.snapshot.now, patience)
+        && !goes_before(after, other, claim, patience)
+        && !guaranteed()
 }
 
 /// For how many tasks of a claim there are devices that are not reserved for others. It says without a search, and after

@@ -94,6 +94,13 @@ impl Input {
     /// passed over, so that a client which heard no answer may send the same again.
     pub fn take(&self, offset: u64, bytes: &[u8], ends: bool) -> Result<u64, InputError> {
         let file = self.lock()?;
+        if self.ends_with.is_none() {
+            // Until its sender begins anew, what was lost stays known: a run would wait for it.
+            if offset > 0 && self.begun()? == Begun::BeforeRestart {
+                return Err(InputError::Gap { offset, length: 0 });
+            }
+            self.begin(&file)?;
+        }
         let length = file.metadata()?.len();
         let new = length.checked_sub(offset).ok_or(InputError::Gap { offset, length })?;
         let new = bytes.get(usize::try_from(new).unwrap_or(usize::MAX)..).unwrap_or_default();
@@ -135,9 +142,6 @@ impl Input {
         self.make()?;
         let file = disk::open_in_place(&self.data(), PRIVATE_FILE)?;
         flock(&file, FlockOperation::LockExclusive).map_err(io::Error::from)?;
-        if self.ends_with.is_none() {
-            self.begin(&file)?;
-        }
         if self.ends_with.is_some_and(|end| self.dir.join(end).exists()) {
             let length = file.metadata()?.len();
             // What belongs to something that has ended was removed, or is about to be.
@@ -171,8 +175,10 @@ impl Input {
 
     /// Why no run can ever read all of the input.
     fn flaw(&self) -> Option<String> {
+        // The end comes last: of what was there before it, all is there when it is.
+        let (begun, end) = (self.begun(), self.end());
         let length = fs::metadata(self.data()).map_or(0, |data| data.len());
-        match (self.begun(), self.end()) {
+        match (begun, end) {
             (Ok(Begun::BeforeRestart), _) => Some("it was not sent to its end before the machine was restarted".into()),
             (_, Some(end)) if length < end => Some(format!("of {end} bytes that were sent {length} are left")),
             _ => None,
@@ -440,6 +446,22 @@ mod tests {
         assert_eq!(input.take(8, b"three", true).unwrap(), 13);
         assert_eq!(input.take(8, b"three", true).unwrap(), 13, "also the end");
         assert_eq!(text(&input), "one two three");
+    }
+
+    #[test]
+    fn until_it_is_sent_anew_no_run_waits_for_what_was_lost_with_the_machine() {
+        let dir = tempfile::tempdir().unwrap();
+        let input = input(dir.path());
+        let pipe = || dir.path().join("no reader");
+        assert_eq!(input.take(0, b"one ", false).unwrap(), 4);
+        fs::write(input.boot_note(), "another boot").unwrap();
+        for _ in 0..2 {
+            assert!(matches!(input.take(4, b"two", true), Err(InputError::Gap { offset: 4, length: 0 })));
+            input.set_window(Window { rows: 24, columns: 80 }).unwrap();
+            assert!(input.clone().feed(pipe()).is_err());
+        }
+        assert_eq!(input.take(0, b"one two", true).unwrap(), 7);
+        assert_eq!((text(&input).as_str(), input.flaw()), ("one two", None));
     }
 
     #[test]

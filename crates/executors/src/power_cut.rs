@@ -185,7 +185,11 @@ fn without_any_one_of_the_syncs_of_a_run_some_cut_leaves_it_otherwise_than_it_wa
             let latest = latest(&done, cut);
             let broken = |left: Remains| {
                 let left = left.replacing(&boot_id(), "another boot");
-                catch_unwind(AssertUnwindSafe(|| check(cut, latest, left))).is_err()
+                let found = catch_unwind(AssertUnwindSafe(|| check(cut, latest, left)));
+                // It is what was promised that does not hold, and nothing else.
+                found.is_err_and(|panic| {
+                    panic.downcast_ref::<String>().is_some_and(|told| told.contains("cut after step"))
+                })
             };
             remains(&data_dir, &left[..cut]).into_iter().any(broken)
         };

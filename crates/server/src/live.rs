@@ -414,8 +414,9 @@ impl Live {
         let takes_room = |(caller, ask, _): &Call| match ask {
             // What is known is only answered.
             Ask::Submit(submission) => !submission.key.as_ref().is_some_and(|key| is_known(caller, key)),
-            // These may be asked for again and again, and all of them can wait.
+            // These may be asked for again and again, and all of them can wait. Without a release nothing is held twice.
             Ask::Report(..)
+            | Ask::Release(_)
             | Ask::Reprioritise(..)
             | Ask::UsePolicy(_)
             | Ask::ChangeQueues(_)
@@ -424,7 +425,6 @@ impl Live {
             Ask::Cancel(_)
             | Ask::Kill(_)
             | Ask::Hold(_)
-            | Ask::Release(_)
             | Ask::Cordon(_)
             | Ask::Drain(_)
             | Ask::Uncordon(_)

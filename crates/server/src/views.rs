@@ -322,7 +322,7 @@ fn notice(shown: &Shown, claim: &Claim) -> Option<String> {
                 needed > has
             })
     };
-    // Jobs that lie beside the queues below their own have only what none of those is promised.
+    // Jobs that were submitted directly to a queue that has child queues have only what none of those is promised.
     let at = claim.spec.queue;
     let below: Gpus = queues.children(at).map(|(child, _)| promised(child)).sum();
     let left_over = promised(at).saturating_sub(below);

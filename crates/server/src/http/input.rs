@@ -126,7 +126,8 @@ fn taker(door: &Door, caller: &Caller, id: JobId) -> Result<Taker, Problem> {
 
 pub(super) fn refusal(error: InputError) -> Problem {
     match error {
-        InputError::Gap { .. } | InputError::Ended { .. } => Problem::conflict(error.to_string()),
+        InputError::Gap { .. } => Problem::new(409, "input-gap", error.to_string()),
+        InputError::Ended { .. } => Problem::conflict(error.to_string()),
         InputError::TooMuch => Problem::new(413, "too-large", error.to_string()),
         InputError::Disk(_) => Problem::new(503, "not-durable", error.to_string()),
     }

@@ -129,6 +129,7 @@ fn token() -> Ask {
 fn on_a_full_disk_what_can_wait_is_refused_and_what_ends_or_holds_a_job_is_not() {
     let mut bench = Bench::new();
     let job = bench.submit(None);
+    bench.done(Ask::Release(job));
     bench.done(token());
     bench.fill();
     let before = bench.recorded();
@@ -136,6 +137,7 @@ fn on_a_full_disk_what_can_wait_is_refused_and_what_ends_or_holds_a_job_is_not()
     let fresh = bench.held(Some("fresh"));
     let wishes = [
         fresh,
+        Ask::Release(job),
         Ask::Reprioritise(job, 7),
         token(),
         Ask::UsePolicy(PolicyConfig::named("fifo")),
@@ -148,7 +150,6 @@ fn on_a_full_disk_what_can_wait_is_refused_and_what_ends_or_holds_a_job_is_not()
         assert_eq!(bench.refused(ask), full, "{what}");
     }
     assert_eq!(bench.recorded(), before, "nothing of that takes room");
-    bench.done(Ask::Release(job));
     bench.done(Ask::Hold(job));
     let node = bench.live.core.engine.state().books().cluster.nodes().next().unwrap().1.name.to_string();
     bench.done(Ask::Drain(node.clone()));

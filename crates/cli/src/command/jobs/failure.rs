@@ -83,7 +83,7 @@ async fn tell_last_lines(client: &Client, job: &JobView, failure: &FailureView, 
     }
     if more > 0 {
         let workers = if more == 1 { "worker" } else { "workers" };
-        tell(&format!("and of {more} more {workers}: moira logs {id} --all-workers"));
+        tell(&format!("{more} more {workers} not shown: moira logs {id} --all-workers"));
     }
 }
 

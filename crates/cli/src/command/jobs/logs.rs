@@ -228,8 +228,11 @@ impl Workers {
             }
             let job = ended(&self.client, self.id, Some(Duration::ZERO), seen()).await.map_err(of_service)?;
             self.count(&job).await;
+            // Of those that join later there is nothing before their beginning.
+            let tail = self.part.tail.filter(|_| followed == 0);
             for worker in followed..self.workers {
-                let (own, id, part) = (Client::at(&self.client.address()).map_err(of_service)?, self.id, self.part);
+                let (own, id) = (Client::at(&self.client.address()).map_err(of_service)?, self.id);
+                let part = Part { tail, ..self.part };
                 let output = LogOutput::with_prefix(format!("{}[{worker}] ", self.prefix));
                 shown.spawn(async move { part.show(&own, id, worker, output).await });
             }

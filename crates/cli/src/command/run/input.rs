@@ -12,7 +12,7 @@ use rustix::process::getpgrp;
 use rustix::termios::{isatty, tcgetpgrp};
 use tokio::sync::mpsc;
 
-use crate::command::service::{is_absence, of_service};
+use crate::command::service::{is_absence, of_service, tell};
 use crate::failure::Failure;
 
 /// What is read and not sent yet: so many pieces of so many bytes.
@@ -121,13 +121,22 @@ enum Sent {
 
 async fn send_piece(client: &Client, target: &Target, offset: u64, piece: &[u8], end: bool) -> Result<Sent, Failure> {
     let begun = Instant::now();
+    let mut is_told = false;
     loop {
         let error = match target.take(client, offset, piece, end).await {
             Ok(reply) => return Ok(Sent::All(reply.length)),
             Err(error) => error,
         };
         match &error {
+            Error::Refused(problem) if problem.is("input-gap") => {
+                tell("[moira: the machine was restarted, and what was sent before is lost: submit the job again]");
+                return Ok(Sent::ToNobody);
+            }
             Error::Refused(problem) if matches!(problem.status, 404 | 409) => return Ok(Sent::ToNobody),
+            Error::Refused(problem) if problem.is("disk-full") && !is_told => {
+                tell("[moira: the disk of the service is full: what is typed or sent waits until there is room]");
+                is_told = true;
+            }
             // It has not started, or too much is under way.
             Error::Refused(problem) if matches!(problem.status, 429 | 503) => {}
             error if is_absence(error) && begun.elapsed() < ABSENCE => {}
