@@ -6,10 +6,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use rustix::process::Signal;
-
-use crate::faults::{is_there, pass_over, trace};
-use crate::processes;
+use crate::faults::{detach, is_there, pass_over, trace};
 use crate::service::{FOUR_DEVICES, Service, binary, eventually};
 
 #[test]
@@ -21,14 +18,13 @@ fn a_run_is_synced_six_times_and_looks_at_the_environment_of_no_other_process() 
     let folder = tempfile::tempdir().unwrap();
     let told = folder.path().join("told").display().to_string();
     let options = ["-y", "-o", &told, "-e", "trace=fsync,fdatasync,execve,openat"];
-    let Some(mut strace) = trace(service.pid(), &options) else {
+    let Some(strace) = trace(service.pid(), &options) else {
         return pass_over("strace may not attach to a process");
     };
     let id = service.submit(&["--", "true"]);
     service.until(&id, "succeeded");
     eventually("it is put away", || service.data_dir().join("done").join(format!("{id}.1")).exists());
-    processes::kill(strace.id() as i32, Signal::INT);
-    strace.wait().unwrap();
+    detach(strace);
     let told = fs::read_to_string(told).unwrap();
 
     let data_dir = format!("<{}/", service.data_dir().canonicalize().unwrap().display());
@@ -85,14 +81,13 @@ fn a_log_that_is_followed_is_not_looked_at_while_nothing_is_written() {
     let mut following = following.stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(following.stdout.take().unwrap()).lines();
     assert_eq!(lines.next().unwrap().unwrap(), "one");
-    let Some(mut strace) = trace(service.pid(), &["-o", &told, "-e", "trace=openat,open"]) else {
+    let Some(strace) = trace(service.pid(), &["-o", &told, "-e", "trace=openat,open"]) else {
         following.kill().unwrap();
         following.wait().unwrap();
         return pass_over("strace may not attach to a process");
     };
     thread::sleep(Duration::from_secs(3));
-    processes::kill(strace.id() as i32, Signal::INT);
-    strace.wait().unwrap();
+    detach(strace);
     fs::write(&go, "").unwrap();
     assert_eq!(lines.next().unwrap().unwrap(), "two");
     assert!(following.wait().unwrap().success());

@@ -15,7 +15,7 @@ use rustix::process::Signal;
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::faults::{Disk, is_there, pass_over, submit_held, trace};
+use crate::faults::{Disk, detach, is_there, pass_over, submit_held, trace};
 use crate::files::metrics;
 use crate::http;
 use crate::processes;
@@ -240,7 +240,7 @@ fn an_answer_that_is_not_known_says_so_and_the_key_resolves_it() {
     for (call, error) in [("fsync,fdatasync", "EIO"), ("pwrite64", "EIO"), ("fsync,fdatasync", "ENOSPC")] {
         let options =
             ["-P", &log, "-e", &format!("trace={call}"), "-e", &format!("inject={call}:error={error}:when=1")];
-        let Some(mut strace) = trace(service.pid(), &options) else {
+        let Some(strace) = trace(service.pid(), &options) else {
             return pass_over("strace may not attach to a process");
         };
         let key = format!("{call}-{error}");
@@ -253,8 +253,7 @@ fn an_answer_that_is_not_known_says_so_and_the_key_resolves_it() {
         let kind = first.body["type"].as_str().unwrap().to_string();
         assert!(kind.ends_with(":unknown-outcome"), "{key}: {}", first.body);
         eventually("it is recorded when asked again", || matches!(send().status, 200 | 201));
-        processes::kill(strace.id() as i32, Signal::INT);
-        strace.wait().unwrap();
+        detach(strace);
         let id = send().body["id"].as_str().unwrap().to_string();
         service.until(&id, "succeeded");
         let jobs = service.get(&format!("/v1/jobs?name={key}")).body["jobs"].as_array().unwrap().len();
@@ -291,7 +290,7 @@ fn a_journal_that_cannot_be_written_for_long_is_seen_and_what_ends_meanwhile_is_
     let (trace_of, inject) = (format!("trace={calls}"), format!("inject={calls}:error=EROFS"));
     let files = ["journal.db", "journal.db-wal"].map(|name| service.data_dir().join(name).display().to_string());
     let options = ["-P", &files[0], "-P", &files[1], "-e", &trace_of, "-e", &inject];
-    let Some(mut strace) = trace(service.pid(), &options) else {
+    let Some(strace) = trace(service.pid(), &options) else {
         return pass_over("strace may not attach to a process");
     };
     fs::write(&go, "").unwrap();
@@ -313,8 +312,7 @@ fn a_journal_that_cannot_be_written_for_long_is_seen_and_what_ends_meanwhile_is_
     assert_ne!(shown["state"], "failed", "what is shown is on record: {shown}");
     assert_eq!(service.get("/readyz").status, 503, "it lasts");
 
-    processes::kill(strace.id() as i32, Signal::INT);
-    strace.wait().unwrap();
+    detach(strace);
     assert_eq!(service.until(&ending, "failed")["exit_code"], 7);
     eventually("all is well again", || service.get("/readyz").body["status"] == "ok");
     assert_eq!(unwritable(), Some(0.0));
@@ -341,13 +339,12 @@ fn who_submits_a_job_is_not_told_of_a_failing_disk_if_asking_again_helps() {
     for times in ["1", "1..3"] {
         let options =
             ["-P", &log, "-e", &format!("trace={calls}"), "-e", &format!("inject={calls}:error=EIO:when={times}")];
-        let Some(mut strace) = trace(service.pid(), &options) else {
+        let Some(strace) = trace(service.pid(), &options) else {
             return pass_over("strace may not attach to a process");
         };
         let name = format!("failing {times}");
         let output = service.moira(&["submit", "--name", &name, "-o", "name", "--", "true"]);
-        processes::kill(strace.id() as i32, Signal::INT);
-        strace.wait().unwrap();
+        detach(strace);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success(), "{name}: {said}");
         assert!(said.contains("asking again"), "{name}: {said}");

@@ -108,13 +108,12 @@ fn a_job_that_cannot_be_forked_is_started_later_by_itself() {
         return pass_over("strace is not installed");
     }
     let service = Service::start(FOUR_DEVICES);
-    let Some(mut strace) = forks_fail(service.pid()) else { return pass_over("strace may not attach to a process") };
+    let Some(strace) = forks_fail(service.pid()) else { return pass_over("strace may not attach to a process") };
     let answer = submit(&service, json!({ "command": ["true"] }));
     let id = answer.body["id"].as_str().unwrap().to_string();
     eventually("the launch fails", || service.log().contains("cannot launch"));
     assert_ne!(service.show(&id)["state"], "failed");
-    processes::kill(strace.id() as i32, Signal::INT);
-    strace.wait().unwrap();
+    detach(strace);
     let job = service.until(&id, "succeeded");
     assert_eq!(job["failures"], 0, "it was not its fault");
 }
@@ -202,6 +201,21 @@ pub(crate) fn trace(pid: i32, options: &[&str]) -> Option<Child> {
             return None;
         }
         std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Lets go of what is traced. A tracer may wait for ever for a process that ended at this very moment: it is killed then, and
+/// the kernel lets go instead.
+pub(crate) fn detach(mut strace: Child) {
+    processes::kill(strace.id() as i32, Signal::INT);
+    let begun = Instant::now();
+    while strace.try_wait().unwrap().is_none() {
+        if begun.elapsed() > Duration::from_secs(5) {
+            strace.kill().ok();
+            strace.wait().unwrap();
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
     }
 }
 

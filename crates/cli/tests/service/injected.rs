@@ -5,16 +5,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::faults::{is_there, pass_over, trace};
+use crate::faults::{detach, is_there, pass_over, trace};
 use crate::http::{self, Answer};
-use crate::processes;
 use crate::service::{Service, eventually, say};
 
 /// It is compacted all the time.
@@ -368,11 +366,6 @@ fn cases(sites: &[Site]) -> Vec<(Site, &'static str)> {
 /// may still be open in a process that another test is just starting.
 fn traced(options: &str) -> String {
     format!("exec strace -D -qq {options} \"$0\" \"$@\"")
-}
-
-fn detach(mut strace: Child) {
-    processes::kill(strace.id() as i32, Signal::INT);
-    strace.wait().unwrap();
 }
 
 fn sites_at_start(prepare: impl Fn() -> Service) -> Vec<Site> {
