@@ -3,8 +3,9 @@
 A guide is its own script: fenced blocks of `console` hold commands behind `$` and below each what it printed; a fenced
 block whose first line names a file, like ```toml moira.toml, is that file, in the folder ~/first-hour. All commands run
 in one shell, in a home of their own, beginning in what they know of a clone: the folder `python`, and the binary where
-Cargo would put it. Environments that they make find PyTorch and what it needs without installing it. Times, sizes and
-the like are compared only as to there being one.
+Cargo would put it. Environments that they make find PyTorch and what it needs without installing it, and what the SDK
+is built with, if it is there; else `pip` fetches that. Times, sizes and the like are compared only as to there being
+one.
 
     python tools/transcript.py ../docs/guides/first-hour.md            # compares
     python tools/transcript.py --record ../docs/guides/first-hour.md   # writes down
@@ -197,7 +198,7 @@ def run(path: Path, moira: Path, python: Path, *, record: bool) -> None:
         clone = home / "moira"
         make_clone(clone, moira)
         make_python(home / "bin", python)
-        shell = Shell(home, clone, environment(home, home / "bin"))
+        shell = Shell(home, clone, {**environment(home, home / "bin"), **build(python)})
         try:
             printed = play(guide, shell, record=record)
         finally:
@@ -219,6 +220,14 @@ def environment(home: Path, *places: Path) -> dict[str, str]:
     pip = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_CACHE_DIR": str(Path.home() / ".cache" / "pip")}
     path = ":".join([*map(str, places), "/usr/local/bin", "/usr/bin", "/bin"])
     return {**pip, **kept, "HOME": str(home), "PATH": path, "OMP_NUM_THREADS": "1"}
+
+
+def build(python: Path) -> dict[str, str]:
+    """How `pip` builds the SDK: without the package index, if this Python has what that takes."""
+    ask = "import importlib.util, sys; sys.exit(importlib.util.find_spec('hatchling') is None)"
+    has_it = subprocess.run([python, "-c", ask], check=False).returncode == 0
+    # Read like the value of an option `--build-isolation`: 0 switches isolation off.
+    return {"PIP_NO_BUILD_ISOLATION": "0"} if has_it else {}
 
 
 def make_clone(clone: Path, moira: Path) -> None:
