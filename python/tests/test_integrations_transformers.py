@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Optional
@@ -195,13 +197,117 @@ def test_the_best_checkpoint_stays_though_it_was_not_asked_for_then(tmp_path: Pa
     assert sorted(each.name for each in tmp_path.iterdir()) == kept
 
 
-def _train(root: Path, *, steps: int, save_every: Any, until: Optional[int] = None, **arguments: Any) -> list[int]:
-    """A real trainer in this process, which goes on from what is in the folder. Which steps it made."""
-    import torch
-    from transformers import Trainer, TrainerCallback, TrainingArguments
+@pytest.mark.parametrize("when", ["steps", "best"])
+def test_the_checkpoint_of_a_stop_stays_beside_the_best(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, when: str
+) -> None:
+    from transformers import Trainer
+
+    loaded: list[int] = []
+    monkeypatch.setattr(Trainer, "_load_best_model", lambda trainer: loaded.append(trainer.state.global_step))
+    arguments: Any = {
+        "save_every": None, "save_strategy": when, "save_steps": 3, "eval_strategy": "steps", "eval_steps": 3,
+        "metric_for_best_model": "loss", "load_best_model_at_end": True, "save_total_limit": 1, "learning_rate": 0.0,
+    }  # fmt: skip
+    # It learns nothing, so the first evaluation is the best.
+    assert _train(tmp_path, steps=12, stop=5, **arguments) == [1, 2, 3, 4, 5]
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["checkpoint-3", "checkpoint-5"]
+    # One stop after the other does not fill the disk.
+    assert _train(tmp_path, steps=12, stop=7, **arguments)[:1] == [6]
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["checkpoint-3", "checkpoint-7"]
+    assert _train(tmp_path, steps=9, **arguments) == [8, 9]
+    assert loaded == [9], "a stop leaves no time for it"
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["checkpoint-3"], "training is over"
+
+
+def test_a_stop_neither_evaluates_nor_saves_once_more(tmp_path: Path) -> None:
+    did: list[str] = []
+    strategy: Any = {"eval_strategy": "epoch", "save_strategy": "epoch"}
+    _train(tmp_path, steps=40, stop=5, did=did, save_every=None, **strategy)
+    assert did == ["save 5"]
+    _train(tmp_path, steps=40, stop=20, did=did, save_every=None, **strategy)
+    assert did == ["save 5", "evaluate 16", "save 16", "save 20"]
+
+
+def test_one_that_was_not_asked_for_and_not_finished_is_removed(tmp_path: Path) -> None:
+    arguments: Any = {"steps": 20, "save_steps": 4}
+    _train(tmp_path, save_every=1e-9, killed_in="checkpoint-6", **arguments)
+    (tmp_path / "checkpoint-6" / "trainer_state.json").unlink()
+    assert _train(tmp_path, until=7, save_every=None, **arguments) == [6, 7]
+    kept = ["checkpoint-4", "moira-checkpoint-3", "moira-checkpoint-5"]
+    assert sorted(each.name for each in tmp_path.iterdir()) == kept
+
+
+def test_one_that_was_not_finished_stays_while_training_goes_on_from_it(tmp_path: Path) -> None:
+    arguments: Any = {"steps": 20, "save_every": None, "save_steps": 8}
+    _train(tmp_path, **{**arguments, "save_every": 1e-9}, killed_in="checkpoint-1")
+    # All of it was written, and only the seal is missing.
+    assert _train(tmp_path, until=3, **arguments) == [2, 3]
+    assert _train(tmp_path, until=9, **arguments) == list(range(2, 10))
+    assert (tmp_path / "checkpoint-1").exists()
+    assert _train(tmp_path, until=10, **arguments) == [9, 10]
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["checkpoint-8"]
+
+
+def test_what_the_trainer_was_to_write_is_not_removed(tmp_path: Path) -> None:
+    asked: Any = {"save_steps": 4}
+    best: Any = {
+        "save_strategy": "best", "eval_strategy": "steps", "eval_steps": 4, "metric_for_best_model": "loss",
+    }  # fmt: skip
+    for name, arguments in (("asked", asked), ("best", best)):
+        root = tmp_path / name
+        _train(root, steps=20, save_every=1e-9, killed_in="checkpoint-4", **arguments)
+        (root / "checkpoint-4" / "trainer_state.json").unlink()
+        assert _train(root, steps=20, until=5, save_every=None, save_strategy="no") == [4, 5]
+        assert (root / "checkpoint-4" / "model.safetensors").exists()
+
+
+def _train(
+    root: Path,
+    *,
+    steps: int,
+    save_every: Any,
+    until: Optional[int] = None,
+    stop: Optional[int] = None,
+    killed_in: Optional[str] = None,
+    did: Optional[list[str]] = None,
+    **arguments: Any,
+) -> list[int]:
+    """A real trainer in this process, which goes on from what is in the folder. Which steps it made.
+
+    It is killed before the step after ``until``, or when the checkpoint ``killed_in`` is about to be sealed, and told
+    to stop in the step ``stop``. ``did`` is what it did besides.
+    """
+    from transformers import Trainer, TrainingArguments
 
     from moira.integrations.transformers import MoiraCallback, resume_from
-    from moira.job import Job
+    from moira.job import STOPPED, Job
+
+    made: list[int] = []
+    model, data = _line()
+    said = TrainingArguments(
+        output_dir=str(root), max_steps=steps, per_device_train_batch_size=4, report_to=[], use_cpu=True,
+        disable_tqdm=True, **arguments,
+    )  # fmt: skip
+    ours = MoiraCallback(Job({"MOIRA_JOB_ID": "7"}), save_every=save_every)
+    told = _told(root, made, [] if did is None else did, until, stop)
+    trainer = Trainer(model, said, train_dataset=data, eval_dataset=data[:8], callbacks=[ours, told])
+    ends = contextlib.suppress(KeyboardInterrupt) if stop is None else pytest.raises(SystemExit, match=f"^{STOPPED}$")
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGUSR1, signal.SIGTERM)}
+    before = dict(vars(said))
+    try:
+        with _killed_at_the_seal(killed_in), ends:
+            trainer.train(resume_from_checkpoint=resume_from(said))
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    assert stop is None or (made[-1], vars(said)) == (stop, before)
+    return made
+
+
+def _line() -> tuple[Any, list[dict[str, Any]]]:
+    """A model, and what it learns."""
+    import torch
 
     class Line(torch.nn.Module):
         def __init__(self) -> None:
@@ -213,7 +319,12 @@ def _train(root: Path, *, steps: int, save_every: Any, until: Optional[int] = No
             predicted = self.weight(inputs).squeeze(-1)
             return {"loss": ((predicted - labels) ** 2).mean(), "logits": predicted}
 
-    made: list[int] = []
+    return Line(), [{"inputs": torch.ones(4) * number, "labels": torch.tensor(float(number))} for number in range(64)]
+
+
+def _told(root: Path, made: list[int], did: list[str], until: Optional[int], stop: Optional[int]) -> Any:
+    """A callback that comes after ours."""
+    from transformers import TrainerCallback
 
     class Told(TrainerCallback):
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -224,27 +335,35 @@ def _train(root: Path, *, steps: int, save_every: Any, until: Optional[int] = No
         def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             if state.global_step == until:
                 raise KeyboardInterrupt
+            if state.global_step + 1 == stop:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+        def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            did.append(f"evaluate {state.global_step}")
 
         def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-            # It comes after ours, and finds what was saved where the trainer says.
+            did.append(f"save {state.global_step}")
+            # It finds what was saved where the trainer says.
             assert (root / f"checkpoint-{state.global_step}" / "trainer_state.json").exists()
 
-    data = [{"inputs": torch.ones(4) * number, "labels": torch.tensor(float(number))} for number in range(64)]
-    said = TrainingArguments(
-        output_dir=str(root), max_steps=steps, per_device_train_batch_size=4, report_to=[], use_cpu=True,
-        disable_tqdm=True, **arguments,
-    )  # fmt: skip
-    ours = MoiraCallback(Job({"MOIRA_JOB_ID": "7"}), save_every=save_every)
-    trainer = Trainer(Line(), said, train_dataset=data, eval_dataset=data[:8], callbacks=[ours, Told()])
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGUSR1, signal.SIGTERM)}
-    try:
-        trainer.train(resume_from_checkpoint=resume_from(said))
-    except KeyboardInterrupt:
-        pass
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-    return made
+    return Told()
+
+
+@contextlib.contextmanager
+def _killed_at_the_seal(name: Optional[str]) -> Iterator[None]:
+    """A process that seals all checkpoints but one, at which it is killed."""
+    from moira.integrations import _folders as folders
+
+    really_seal = folders.seal
+
+    def seal(folder: Path, figures: Any) -> None:
+        if folder.name == name:
+            raise KeyboardInterrupt
+        really_seal(folder, figures)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(folders, "seal", seal)
+        yield
 
 
 def test_a_checkpoint_that_was_not_finished_is_passed_over(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ over.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import shutil
@@ -15,11 +16,23 @@ from typing import Any, Callable, Mapping, Optional, Union
 
 from moira.checkpoint import to_disk
 
-__all__ = ["extra", "newest", "prune", "read_seal", "rename", "seal"]
+__all__ = [
+    "begin",
+    "end",
+    "extra",
+    "newest",
+    "prune",
+    "read_seal",
+    "remove_unfinished",
+    "rename",
+    "seal",
+]
 
 log = logging.getLogger(__name__)
 
 _SEAL = "moira.json"
+#: A file beside a folder that is being written without the user having asked for it.
+_NOTE = "moira-unfinished-"
 
 Accept = Callable[[Path, int], bool]
 
@@ -86,6 +99,35 @@ def extra(root: Path, prefix: str) -> list[Path]:
     return found
 
 
+def begin(folder: Path) -> None:
+    """Notes that a folder is about to be written that the user did not ask for. One that is there may be the user's."""
+    if folder.exists():
+        return
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        _note(folder).touch()
+    except OSError as error:
+        log.warning("cannot note that %s is being written: %s", folder, error)
+
+
+def end(folder: Path) -> None:
+    """It is sealed, or not written after all."""
+    with contextlib.suppress(OSError):
+        _note(folder).unlink()
+
+
+def remove_unfinished(root: Path, prefix: str, *, keep: Optional[Path]) -> None:
+    """Removes folders that were begun and never sealed, but for the one that training goes on from."""
+    for note in root.glob(f"{_NOTE}{prefix}*"):
+        folder = root / note.name[len(_NOTE) :]
+        if not (folder / _SEAL).exists():
+            if folder == keep:
+                continue
+            shutil.rmtree(folder, ignore_errors=True)
+        if not folder.exists() or (folder / _SEAL).exists():
+            end(folder)
+
+
 def rename(folder: Path, name: str) -> None:
     """Calls a folder something else, for good. One of that name gives way: it was written after as many steps."""
     target = folder.parent / name
@@ -93,6 +135,10 @@ def rename(folder: Path, name: str) -> None:
         shutil.rmtree(target)
     folder.rename(target)
     to_disk(folder.parent)
+
+
+def _note(folder: Path) -> Path:
+    return folder.parent / f"{_NOTE}{folder.name}"
 
 
 def _numbered(root: Path, prefix: str) -> list[tuple[int, Path]]:

@@ -38,6 +38,8 @@ _EXTRA = "moira-checkpoint-"
 _KEEP = 2
 #: While the trainer writes one of them: no checkpoint of its own makes room for it, and it is not sent anywhere.
 _FOR_EXTRA = {"save_total_limit": None, "push_to_hub": False}
+#: From the save of a stop to the end: the trainer would remove all but the best checkpoint, and load that one.
+_FOR_STOP = {"save_total_limit": None, "load_best_model_at_end": False}
 
 
 class MoiraCallback(TrainerCallback):
@@ -47,8 +49,9 @@ class MoiraCallback(TrainerCallback):
     Besides the checkpoints that the arguments ask for there is one every ``save_every`` seconds: ``auto`` is as often
     as saving is cheap (about 1 % of the time), ``None`` is never. The newest two of these are kept, under a name of
     their own (``moira-checkpoint-N``), which ``resume_from`` finds; the trainer's own checkpoints and
-    ``save_total_limit`` are not affected. With ``save_only_model`` there are none, since training could not go on from
-    them. A callback that asks for checkpoints itself should come before this one.
+    ``save_total_limit`` are not affected.
+    None with ``save_only_model``, since training could not go on from them. A callback that asks for checkpoints itself
+    should come before this one.
 
     All workers stop after the same step. A stop that comes during an evaluation is answered after it, so give the job a
     grace that is long enough (``checkpoint={"grace": "5m"}`` when it is submitted).
@@ -63,8 +66,10 @@ class MoiraCallback(TrainerCallback):
         self._idle_since = 0.0
         #: A save was asked for and has not happened: an evaluation after the same step may decide otherwise.
         self._is_owed = False
-        #: What the arguments say of checkpoints, while an extra one is asked for.
+        #: What the arguments say of checkpoints, while they say something else.
         self._said: Optional[dict[str, Any]] = None
+        #: The extra checkpoint that was begun and is not sealed yet.
+        self._begun: Optional[Path] = None
         #: There may be extra checkpoints that still have the trainer's name.
         self._is_untidy = False
 
@@ -78,12 +83,16 @@ class MoiraCallback(TrainerCallback):
         if self._job is not None:
             # The run before may have been killed between a save and the renaming. Not yet: this run may be loading it.
             self._is_stopping, self._is_owed, self._is_untidy = False, False, True
+            resumed = _resumed(args, state) if state.global_step else None
+            if self._job.rank == 0:
+                # All workers have chosen what to load: they have met since. None of them saves before the first step.
+                folders.remove_unfinished(Path(args.output_dir), _PREFIX, keep=resumed)
             self._session = Session(
                 self._job,
                 steps=state.global_step,
                 local_batch=args.train_batch_size,
                 accumulation=args.gradient_accumulation_steps - 1,
-                resumed=_resumed(args, state) if state.global_step else None,
+                resumed=resumed,
                 interruption=self._interruption,
                 save_every=self._interval(args),
             )
@@ -117,14 +126,18 @@ class MoiraCallback(TrainerCallback):
             control.should_training_stop = True
             control.should_evaluate = False
         elif not control.should_save:
-            self._said = {name: getattr(args, name) for name in _FOR_EXTRA}
-            _set(args, _FOR_EXTRA)
+            self._say_instead(args, _FOR_EXTRA)
+            self._begin_extra(_folder(args, state))
         control.should_save = self._is_owed = True
 
     def on_epoch_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        self._put_back(args)
+        if self._is_stopping:
+            # The trainer asks for what is due after an epoch, though this one was left in the middle.
+            control.should_evaluate, control.should_save = False, self._is_owed
+        else:
+            self._put_back(args)
 
     def on_log(
         self,
@@ -142,15 +155,23 @@ class MoiraCallback(TrainerCallback):
         if self._session is not None:
             self._session.paused()
             self._idle_since = time.monotonic()
+        if getattr(args, "metric_for_best_model", None) is not None:
+            # What is saved now may be the best, and then it is the trainer's own.
+            self._end_extra()
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if self._session is None:
             return
         folder = _folder(args, state)
+        was_asked_for = self._said is None or self._is_stopping
         # One that turns out to be the best is the trainer's own.
-        is_extra = self._put_back(args) and Path(state.best_model_checkpoint or "") != folder
+        is_extra = not was_asked_for and Path(state.best_model_checkpoint or "") != folder
         # Nothing but saving has happened since: what else the trainer does between steps comes before it.
         self._session.saved(folder, time.monotonic() - self._idle_since, is_extra=is_extra)
+        self._put_back(args)
+        if self._is_stopping:
+            # Not before: up to here the trainer kept to its limit.
+            self._say_instead(args, _FOR_STOP)
         self._is_owed = False
         # Not yet: callbacks that come after this one may look for it.
         self._is_untidy = self._is_untidy or is_extra
@@ -173,11 +194,25 @@ class MoiraCallback(TrainerCallback):
             log.warning("save_only_model is set: training cannot go on from such checkpoints, so none are added")
         return None
 
-    def _put_back(self, args: TrainingArguments) -> bool:
-        """The arguments are again what they were; whether they were not."""
+    def _say_instead(self, args: TrainingArguments, values: Mapping[str, Any]) -> None:
+        self._said = {name: getattr(args, name) for name in values}
+        _set(args, values)
+
+    def _put_back(self, args: TrainingArguments) -> None:
+        """The arguments are again what they were, and no extra checkpoint is being written."""
         said, self._said = self._said, None
         _set(args, said or {})
-        return said is not None
+        self._end_extra()
+
+    def _begin_extra(self, folder: Path) -> None:
+        if self._job is not None and self._job.rank == 0:
+            self._begun = folder
+            folders.begin(folder)
+
+    def _end_extra(self) -> None:
+        begun, self._begun = self._begun, None
+        if begun is not None:
+            folders.end(begun)
 
     def _tidy(self, args: TrainingArguments) -> None:
         """Gives extra checkpoints their name, and removes all but the newest of them."""
