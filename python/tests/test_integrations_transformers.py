@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -110,6 +111,18 @@ def test_a_save_that_an_evaluation_prevented_is_made_up_for(monkeypatch: pytest.
     # As with `save_strategy="best"`, where the trainer saves after an evaluation only if it was a good one.
     saved = _saved_by_themselves(Clock(monkeypatch), tmp_path, prevented=[10, 11, 25])
     assert saved == [12, 17, 22, 27, 32, 37, 42, 47, 52, 57]
+
+
+def test_no_checkpoint_is_added_while_the_disk_has_no_room(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    clock = Clock(monkeypatch)
+    size = sum(each.stat().st_size for each in _checkpoint(tmp_path, 0).iterdir())
+
+    def usage(_: Path) -> SimpleNamespace:
+        return SimpleNamespace(free=2 * size - 1 if clock.now < 122 else 10 * size)
+
+    monkeypatch.setattr(shutil, "disk_usage", usage)
+    saved = _saved_by_themselves(clock, tmp_path)
+    assert saved[0] == 30, "it looks after 10 seconds, after 20 and after 30"
 
 
 def _saved_by_themselves(

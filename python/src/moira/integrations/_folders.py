@@ -12,7 +12,7 @@ import json
 import logging
 import shutil
 from pathlib import Path
-from typing import Any, Callable, Mapping, Optional, Union
+from typing import Any, Callable, Mapping, Optional, Sequence, Union
 
 from moira.checkpoint import to_disk
 
@@ -20,6 +20,7 @@ __all__ = [
     "begin",
     "end",
     "extra",
+    "has_room",
     "newest",
     "prune",
     "read_seal",
@@ -33,6 +34,8 @@ log = logging.getLogger(__name__)
 _SEAL = "moira.json"
 #: A file beside a folder that is being written without the user having asked for it.
 _NOTE = "moira-unfinished-"
+#: One is to be written, and the next one that the user asks for must fit in as well.
+_ROOM = 2
 
 Accept = Callable[[Path, int], bool]
 
@@ -126,6 +129,22 @@ def remove_unfinished(root: Path, prefix: str, *, keep: Optional[Path]) -> None:
             shutil.rmtree(folder, ignore_errors=True)
         if not folder.exists() or (folder / _SEAL).exists():
             end(folder)
+
+
+def has_room(root: Path, prefixes: Sequence[str]) -> bool:
+    """Whether the disk has room for one more folder like the newest, and for another one after it."""
+    newest = max((each for prefix in prefixes for each in _numbered(root, prefix)), default=None)
+    if newest is None:
+        return True
+    try:
+        size = sum(each.stat().st_size for each in newest[1].rglob("*") if each.is_file())
+        free = shutil.disk_usage(root).free
+    except OSError as error:
+        log.warning("cannot find out whether %s has room for a checkpoint: %s", root, error)
+        return False
+    if free < _ROOM * size:
+        log.warning("no checkpoint is added to %s: %d bytes are free, and one takes about %d", root, free, size)
+    return free >= _ROOM * size
 
 
 def rename(folder: Path, name: str) -> None:

@@ -13,7 +13,7 @@ import sys
 import time
 from collections import deque
 from pathlib import Path
-from typing import Any, Deque, Mapping, NoReturn, Optional
+from typing import Any, Callable, Deque, Mapping, NoReturn, Optional
 
 import torch
 import torch.distributed
@@ -65,10 +65,12 @@ class Session:
         resumed: Optional[Path],
         interruption: Optional[Interruption] = None,
         save_every: Every = None,
+        has_room: Optional[Callable[[], bool]] = None,
     ) -> None:
         """``steps`` are the framework's own; ``resumed`` is the checkpoint that they come from, and ``interruption`` is
         the one that this run ends, begun when everything was imported and nothing restored. A save is wished for
-        every ``save_every`` seconds, as often as it is cheap (``auto``), or never.
+        every ``save_every`` seconds, as often as it is cheap (``auto``), or never; but not where ``has_room``, asked on
+        the first worker, says that the disk is too full.
 
         A checkpoint that was sealed knows how many examples that were, also with another number of workers.
         """
@@ -82,6 +84,7 @@ class Session:
         self._examples: int = sealed.get("examples") or steps * (self._step_examples or 0)
         self._clock = _Clock()
         self._interval = Interval(save_every, time.monotonic())
+        self._has_room = has_room
         self._saw_notice = False
         self._interruption = interruption
         self._departure: Optional[Interruption] = None
@@ -190,8 +193,17 @@ class Session:
             return _Said.STOP
         if self._job.notice and not self._saw_notice:
             return _Said.NOTICE
-        is_due = self._job.rank == 0 and self._interval.is_due(time.monotonic())
-        return _Said.DUE if is_due else _Said.NOTHING
+        return _Said.DUE if self._job.rank == 0 and self._is_due() else _Said.NOTHING
+
+    def _is_due(self) -> bool:
+        now = time.monotonic()
+        if not self._interval.is_due(now):
+            return False
+        if self._has_room is None or self._has_room():
+            return True
+        # Looked at again when the next one is due, not after every step.
+        self._interval.begin(now)
+        return False
 
 
 class _Clock:

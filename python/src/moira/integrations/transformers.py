@@ -49,8 +49,8 @@ class MoiraCallback(TrainerCallback):
     Besides the checkpoints that the arguments ask for there is one every ``save_every`` seconds: ``auto`` is as often
     as saving is cheap (about 1 % of the time), ``None`` is never. The newest two of these are kept, under a name of
     their own (``moira-checkpoint-N``), which ``resume_from`` finds; the trainer's own checkpoints and
-    ``save_total_limit`` are not affected.
-    None with ``save_only_model``, since training could not go on from them. A callback that asks for checkpoints itself
+    ``save_total_limit`` are not affected. None is added while the disk has less room than two checkpoints need, and
+    none with ``save_only_model``, since training could not go on from them. A callback that asks for checkpoints itself
     should come before this one.
 
     All workers stop after the same step. A stop that comes during an evaluation is answered after it, so give the job a
@@ -95,6 +95,7 @@ class MoiraCallback(TrainerCallback):
                 resumed=resumed,
                 interruption=self._interruption,
                 save_every=self._interval(args),
+                has_room=lambda: folders.has_room(Path(args.output_dir), (_PREFIX, _EXTRA)),
             )
             self._interruption = None
 
