@@ -1115,6 +1115,11 @@ mod tests {
         assert_eq!([told(&core, 0), told(&core, 1)], ["", ""], "one GPU of the lab is nobody else's");
         submit(&mut core, 1, "lab", |_| {}).unwrap();
         assert!(told(&core, 2).starts_with("queue lab has 1 GPUs that are guaranteed to no queue below it"));
+
+        let mut core = guarded("1x1", vec![queue("lab", None, 0.0)], "fifo");
+        submit(&mut core, 1, "root", |_| {}).unwrap();
+        submit(&mut core, 1, "root", |_| {}).unwrap();
+        assert_eq!(told(&core, 1), "", "nothing is guaranteed to anybody who could want it back");
     }
 
     #[test]

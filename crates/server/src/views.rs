@@ -327,7 +327,7 @@ fn notice(shown: &Shown, claim: &Claim) -> Option<String> {
     let below: Gpus = queues.children(at).map(|(child, _)| promised(child)).sum();
     let left_over = promised(at).saturating_sub(below);
     let name = |queue: QueueId| &queues.queue(queue).name;
-    let borrower = if queues.children(at).next().is_some() && exceeds(left_over, &|other| other.spec.queue == at) {
+    let borrower = if !below.is_zero() && exceeds(left_over, &|other| other.spec.queue == at) {
         format!("queue {} has {left_over} GPUs that are guaranteed to no queue below it", name(at))
     } else {
         let is_below = |other: &Claim, queue| queues.ancestry(other.spec.queue).any(|above| above == queue);
