@@ -170,7 +170,7 @@ pub fn write_at(file: &File, path: &Path, bytes: &[u8], place: u64) -> io::Resul
     step(|| Step::WriteAt(path.into(), place, bytes.into()), || file.write_all_at(bytes, place))
 }
 
-/// Takes all bytes from a file that is written in place. Until its directory is synced they may come back with a power cut.
+/// Takes all bytes from a file that is written in place. Until that is synced they may come back with a power cut.
 pub fn empty(file: &File, path: &Path) -> io::Result<()> {
     step(|| Step::Create(path.into()), || file.set_len(0))
 }

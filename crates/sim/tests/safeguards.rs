@@ -203,22 +203,29 @@ fn waits_for_its_minimum(state: &State) -> Option<ClaimId> {
     live.iter().filter(|claim| is_surplus && claim.is_waiting()).find(fits).map(|claim| claim.id)
 }
 
+/// Looks at the state after every round under every live policy, and at the reasons that were noted in it.
+fn after_each_round(history: &History, mut look: impl FnMut(&State, &[Reason], &str)) {
+    for (policy, _) in live_policies() {
+        let mut state = State::default();
+        for record in history.under(policy).records {
+            state.apply(record.at, &record.event);
+            let Event::Planned(plan) = &record.event else { continue };
+            let noted: Vec<Reason> = plan.notes.iter().map(|(_, note)| note.reason).collect();
+            look(&state, &noted, &format!("{policy}, at {}", record.at));
+        }
+    }
+}
+
 #[test]
 fn with_all_safeguards_nobody_waits_for_its_minimum_but_for_devices_that_are_reserved() {
     let (mut rounds, mut reserved) = (0, 0);
     for seed in 0..30_u64 {
         let history = drawn(seed);
-        for (policy, _) in live_policies() {
-            let mut state = State::default();
-            for record in history.under(policy).records {
-                state.apply(record.at, &record.event);
-                let Event::Planned(plan) = &record.event else { continue };
-                rounds += 1;
-                reserved += plan.notes.iter().filter(|(_, note)| note.reason == Reason::Reserved).count();
-                let found = waits_for_its_minimum(&state);
-                assert_eq!(found, None, "{policy}, seed {seed}, at {}", record.at);
-            }
-        }
+        after_each_round(&history, |state, noted, case| {
+            rounds += 1;
+            reserved += noted.iter().filter(|reason| **reason == Reason::Reserved).count();
+            assert_eq!(waits_for_its_minimum(state), None, "seed {seed}, {case}");
+        });
     }
     assert!(rounds > 5000 && reserved > 500, "{rounds} rounds, {reserved} times something was reserved");
 }
@@ -280,17 +287,11 @@ fn after_every_round_nobody_waits_for_what_its_queues_are_guaranteed() {
             }
             job.spec = Arc::new(draft.build().unwrap());
         }
-        for (policy, _) in live_policies() {
-            let mut state = State::default();
-            for record in history.under(policy).records {
-                state.apply(record.at, &record.event);
-                let Event::Planned(plan) = &record.event else { continue };
-                rounds += 1;
-                reclaimed += plan.notes.iter().filter(|(_, note)| note.reason == Reason::Reclaimed).count();
-                let found = waits_for_its_guarantee(&state);
-                assert_eq!(found, None, "{policy}, seed {seed}, at {}", record.at);
-            }
-        }
+        after_each_round(&history, |state, noted, case| {
+            rounds += 1;
+            reclaimed += noted.iter().filter(|reason| **reason == Reason::Reclaimed).count();
+            assert_eq!(waits_for_its_guarantee(state), None, "seed {seed}, {case}");
+        });
     }
     assert!(rounds > 5000 && reclaimed > 100, "{rounds} rounds, {reclaimed} times something was reclaimed");
 }

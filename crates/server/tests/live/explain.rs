@@ -1,6 +1,6 @@
 //! Advice that works: names people know, and nothing that would be refused.
 
-use api::{Explanation, JobId, JobRequest, Scene};
+use api::{Explanation, JobId, JobRequest};
 use cluster::{ClaimId, ClusterDraft, QueueDraft, Run, Time};
 use executors::{Ending, Exit, News};
 use server::core::{Ask, Submission};
@@ -8,7 +8,7 @@ use server::{Caller, Live, explain};
 use sim::Setup;
 use tokio::sync::oneshot;
 
-use crate::harness::service;
+use crate::harness::{scene, service};
 
 /// A service with two devices and a queue that may have one of them.
 struct Bench {
@@ -28,16 +28,7 @@ impl Bench {
     fn submit(&mut self, change: impl FnOnce(&mut JobRequest)) {
         let mut request = JobRequest::new(["train"]);
         change(&mut request);
-        let books = self.live.core.engine.state().books();
-        let scene = Scene {
-            cluster: &books.cluster,
-            queues: &books.queues,
-            owner: "ada",
-            now: Time::from_secs(self.second),
-            zero_unix_ms: 0,
-            expected: None,
-            claims_of: &|_| None,
-        };
+        let scene = scene(&self.live, self.second);
         let submission = Submission::of(request, &scene, None, None).unwrap();
         let (reply, _) = oneshot::channel();
         let ask = Ask::Submit(Box::new(submission));

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
+use api::Scene;
 use cluster::{Run, Span, Time};
 use engine::{Command, Engine};
 use executors::{
@@ -20,6 +21,20 @@ use sim::Setup;
 /// What was journaled, and when.
 pub(crate) type Book = Arc<Mutex<Vec<(Time, Fact)>>>;
 pub(crate) type ToldList = Arc<Mutex<Vec<Told>>>;
+
+/// In which jobs are submitted at that second, by Ada.
+pub(crate) fn scene(live: &Live, second: u64) -> Scene<'_> {
+    let books = live.core.engine.state().books();
+    Scene {
+        cluster: &books.cluster,
+        queues: &books.queues,
+        owner: "ada",
+        now: Time::from_secs(second),
+        zero_unix_ms: 0,
+        expected: None,
+        claims_of: &|_| None,
+    }
+}
 
 pub(crate) fn service(setup: &Setup, policy: &str) -> (Live, Book, ToldList) {
     let built = PolicyConfig::from_text(policy).unwrap().build().unwrap();

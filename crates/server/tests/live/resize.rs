@@ -1,7 +1,7 @@
 //! A run that can change its workers is not stopped to make room: it is told to, and what it lets go of is given away
 //! once it has.
 
-use api::{BatchRequest, JobId, JobRequest, JobView, ProgressReport, Scene, WorkersRequest};
+use api::{BatchRequest, JobId, JobRequest, JobView, ProgressReport, WorkersRequest};
 use cluster::{ClaimId, ClusterDraft, Run, Span, Time};
 use executors::{News, Sighting, Stage, WorkerPlace};
 use plan::Safeguards;
@@ -10,7 +10,7 @@ use server::{Caller, Clock, Inbox, Live, explain, views};
 use sim::Setup;
 use tokio::sync::oneshot;
 
-use crate::harness::{Scripted, Told, ToldList, service};
+use crate::harness::{Scripted, Told, ToldList, scene, service};
 
 const FIRST: Run = Run { claim: ClaimId(0), attempt: 1 };
 const SECOND: Run = Run { claim: ClaimId(1), attempt: 1 };
@@ -49,16 +49,7 @@ impl Bench {
     }
 
     fn submit(&mut self, request: JobRequest) {
-        let books = self.live.core.engine.state().books();
-        let scene = Scene {
-            cluster: &books.cluster,
-            queues: &books.queues,
-            owner: "ada",
-            now: self.now(),
-            zero_unix_ms: 0,
-            expected: None,
-            claims_of: &|_| None,
-        };
+        let scene = scene(&self.live, self.second);
         let submission = Submission::of(request, &scene, None, None).unwrap();
         let caller = Caller::new(1, "ada", api::Role::User);
         let (reply, _) = oneshot::channel();

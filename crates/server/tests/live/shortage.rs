@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use api::{JobId, JobRequest, Quantity, Role, Scene};
+use api::{JobId, JobRequest, Quantity, Role};
 use cluster::{ClusterDraft, QueueDraft, Time};
 use journal::JournalError;
 use policies::PolicyConfig;
@@ -13,7 +13,7 @@ use server::{Caller, Forgetting, Live, Retention, Store};
 use sim::Setup;
 use tokio::sync::oneshot;
 
-use crate::harness::{Book, service};
+use crate::harness::{Book, scene, service};
 
 /// A store that says that its disk is full.
 struct Short {
@@ -84,16 +84,7 @@ impl Bench {
     }
 
     fn held(&self, key: Option<&str>) -> Ask {
-        let books = self.live.core.engine.state().books();
-        let scene = Scene {
-            cluster: &books.cluster,
-            queues: &books.queues,
-            owner: "ada",
-            now: Time::from_secs(self.second),
-            zero_unix_ms: 0,
-            expected: None,
-            claims_of: &|_| None,
-        };
+        let scene = scene(&self.live, self.second);
         let request = JobRequest { hold: true, ..JobRequest::new(["train"]) };
         Ask::Submit(Box::new(Submission::of(request, &scene, None, key.map(Into::into)).unwrap()))
     }
